@@ -5,8 +5,6 @@
 The layers are those of the contract in pyproject.toml, the imports those that grimp reads.
 """
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The whole conda environments, from the lock files: ``PYTHONPATH=tests python -m conda_environments`` writes them."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What all tests share."""
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 from collections.abc import Callable

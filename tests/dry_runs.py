@@ -1,7 +1,5 @@
 """Asks the server of dry runs, which starts with the first question and ends with the tests."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

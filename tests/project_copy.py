@@ -1,7 +1,5 @@
 """Snakemake on a copy of the project, so that no test touches the working tree's results or locks."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

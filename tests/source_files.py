@@ -1,7 +1,5 @@
 """Small files in the upstreams' formats, for tests of the data package."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

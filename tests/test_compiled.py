@@ -1,7 +1,5 @@
 """Compiled functions where numba has no folder for its cache."""
 
-from __future__ import annotations
-
 import pytest
 
 from subjectdp import compiled

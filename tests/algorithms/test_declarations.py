@@ -1,7 +1,5 @@
 """What each algorithm's file declares, against the declarations that the accounting tests made from the papers."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Degenerate federations collapse to known algorithms."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

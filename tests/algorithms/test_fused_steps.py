@@ -1,7 +1,5 @@
 """Fused local steps (arXiv 2407.19286, eqs. 26 and 27): what a silo does, what is claimed of it, and what holds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Joint noise on whole updates: local steps without noise, one clipping and one noise a silo and round."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

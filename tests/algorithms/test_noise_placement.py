@@ -4,8 +4,6 @@ The noise is the difference between a round with noise and the same round withou
 the drawn Gaussian, so that its standard deviation is a closed form of σ, C, the divisor, the rate and the silos.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ The reference shares nothing with the library but the drawn mini-batches (their 
 is zero here; its amount and place are tested in test_noise_placement.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -7,8 +7,6 @@ bound is the one that the accountant takes for the unit's items in the mini-batc
 (``unit_shift`` at sampling probability 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache

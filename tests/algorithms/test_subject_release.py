@@ -1,7 +1,5 @@
 """SubjectRelease and SubjectSampling: one round against a float64 loop, the noise, and what neighbours move."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

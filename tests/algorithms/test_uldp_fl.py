@@ -1,7 +1,5 @@
 """ULDP-FL: a round against a float64 loop, what a user moves, the account, and what is read."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A tiny federation: 3 silos, 7 subjects spread over them, 6 features, a two-layer network; plans written by hand."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Small cases, on which every method takes milliseconds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The gate lets right steps through and stops wrong ones; every method is held against the float64 loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

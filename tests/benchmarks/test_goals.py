@@ -1,7 +1,5 @@
 """Goals: the numbers they read from tables, and the verdicts on them."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import goals

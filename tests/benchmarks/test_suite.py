@@ -1,7 +1,5 @@
 """The command and a small run of the suite in real worker processes; rounds, calibrations and simulators."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Timing: who runs when, and what the ratios are."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,6 +1,5 @@
 """The line of progress, and the command that runs a scenario behind it."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -10,44 +9,9 @@ import pytest
 
 from subjectdp.cli import run as run_command
 from subjectdp.cli.main import main
-from subjectdp.cli.run import progress, seconds_left, span
-from subjectdp.cli.run_folders import RunFolder, State
-from subjectdp.config import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = ROOT / "config/scenarios/smoke.yaml"
-
-
-def folder(name: str, state: State, label: str = "FedAvg", **known: object) -> RunFolder:
-    config = {"data": {"dataset": "femnist"}}
-    return RunFolder(name, state, label=label, config=config, **known)  # type: ignore[arg-type]
-
-
-def test_the_time_left_by_hand() -> None:
-    runs = [
-        folder("a", State.DONE, wall_seconds=10.0),
-        folder("b", State.DONE, "UserLDP", wall_seconds=30.0),
-        folder("c", State.TRAINING, "UserLDP", rounds_done=5, rounds=10, seconds_left=20),  # 40 s in all
-        folder("d", State.OPEN),  # as the other FedAvg: 10 s
-        folder("e", State.OPEN, "UserLDP"),  # as the other two: 35 s
-        folder("f", State.OPEN, "LocalItemDP"),  # as the mean of 10, 30 and 40 s
-    ]
-    assert seconds_left(runs, 1) == pytest.approx(20 + 10 + 35 + 80 / 3)
-    assert seconds_left(runs, 2) == pytest.approx((20 + 10 + 35 + 80 / 3) / 2)
-    assert seconds_left([folder("d", State.OPEN)], 1) is None
-    assert seconds_left(runs[:2], 1) == 0
-
-
-def test_the_line_of_progress_is_read_from_the_folders(tmp_path: Path) -> None:
-    runs, finished = load_scenario(SMOKE).runs, dict[str, RunFolder]()
-    assert progress(runs, tmp_path, finished, 1) == "0 of 6 runs"
-    done = tmp_path / "runs" / runs[0].run_id
-    done.mkdir(parents=True)
-    manifest = {"algorithm": "FedAvg", "wall_seconds": 80.0, "final": {"test_accuracy": 0.5}, "rounds_executed": 2}
-    (done / "manifest.json").write_text(json.dumps(manifest | {"config": runs[0].model_dump(mode="json")}))
-    assert progress(runs, tmp_path, finished, 1) == "1 of 6 runs, about 7 min left · newest: FedAvg 50.0 %"
-    assert list(finished) == [runs[0].run_id]
-    assert [span(seconds) for seconds in (40, 300, 11_520)] == ["40 s", "5 min", "3.2 h"]
 
 
 def test_failures_name_rule_and_log() -> None:

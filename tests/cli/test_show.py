@@ -77,8 +77,8 @@ def test_compare(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert comparison["settings"] == {"algorithm.name": ["fed_avg", "local_item_dp"]}
     assert comparison["metrics"]["test_accuracy"] == [0.1234, 1.1234]
     assert comparison["epsilon"]["sound, one item"] == [3.25, 7.5]
-    assert comparison["epsilon"]["sound, one subject at all its silos"] == [None, None]
-    assert comparison["made_with"] == {"code": [None, "abc"]}
+    assert comparison["epsilon"]["sound, one subject, at all its silos"] == [None, None]
+    assert comparison["made_with"] == {"code_fingerprint": [None, "abc"]}
     code, out, _ = run(capsys, "show", *common)
     assert code == 0
     assert "algorithm.name  fed_avg  local_item_dp" in out

@@ -1,7 +1,5 @@
 """Small contents of images and of text, and prepared data made of them in memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ACS Income: whom the task keeps, how people are encoded, generated files, and which damage is refused."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Archives that are broken or hostile are refused; good ones are read to the byte."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zipfile

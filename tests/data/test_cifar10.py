@@ -1,7 +1,5 @@
 """CIFAR-10: the archive, the network, its checkpoints, and the generated files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

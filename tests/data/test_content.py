@@ -1,7 +1,5 @@
 """What a parsed data set has to fulfil, and its counts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

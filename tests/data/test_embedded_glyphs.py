@@ -1,7 +1,5 @@
 """Stroke fields: thinning keeps the topology, distances are exact, every class has a shape of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

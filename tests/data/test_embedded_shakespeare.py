@@ -1,7 +1,5 @@
 """The embedded plays, read by a parser of the test's own and by the project's."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fashion-MNIST's files: the format, the generated ones, and which damage is refused."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

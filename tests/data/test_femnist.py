@@ -1,7 +1,5 @@
 """FEMNIST from NIST's archives, against a plain re-implementation of LEAF's steps."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import zipfile

@@ -1,7 +1,5 @@
 """Folders of prepared data and of partitions: every damage is refused, whatever the file."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """LEAF's JSON: read user by user, to the grey level, and refused where it is not LEAF's."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Sizes of LEAF's JSON from the heads of its files."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -16,7 +16,7 @@ from PIL import Image
 from subjectdp.config.run import load_run
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.content import Content, check_content
-from subjectdp.data.inspect import format_summary, inspect_source
+from subjectdp.data.inspect import inspect_source
 from subjectdp.data.prepare import read_source
 from subjectdp.data.shakespeare import VOCABULARY
 from subjectdp.errors import ConfigError, DataError
@@ -64,8 +64,8 @@ def test_femnist_of_flower_labs(tmp_path: Path, struct: bool) -> None:
     pd.DataFrame(rows[:4]).to_parquet(tmp_path / "data" / "train-00000-of-00002.parquet")
     pd.DataFrame(rows[4:]).to_parquet(tmp_path / "data" / "train-00001-of-00002.parquet")
     _check_writers(_load(tmp_path))
-    printed = format_summary(inspect_source(DataConfig(source="leaf_json", path=str(tmp_path))))
-    assert "Flower Labs' parquet" in printed and "814,277 items" in printed
+    notes = inspect_source(DataConfig(source="leaf_json", path=str(tmp_path)))["notes"]
+    assert (notes["form"], notes["known of this form"]) == ("Flower Labs' parquet", "814,277 items")
 
 
 def test_femnist_of_tensorflow_federated(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The partition: what each silo holds, its files, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict

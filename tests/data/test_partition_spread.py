@@ -1,7 +1,5 @@
 """The law by which subjects are spread over silos, the cap, and the bad settings."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LEAF's parsing rules on a small text with every oddity, and on the real text where it is at hand."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

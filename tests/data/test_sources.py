@@ -1,7 +1,5 @@
 """The table of mirrors: the project's own, and broken ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The splits against LEAF's rules written as a plain loop."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings

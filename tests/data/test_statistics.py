@@ -1,7 +1,5 @@
 """Sampling-only statistics: against exact laws, the papers' numbers, and wrong readings of the papers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

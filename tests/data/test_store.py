@@ -1,7 +1,5 @@
 """The prepared folder: written, loaded, and refused where it is damaged."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

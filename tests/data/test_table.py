@@ -1,17 +1,14 @@
 """A table of one's own: what is read, and which damage is refused where."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from subjectdp.cli.main import main
 from subjectdp.config.run import RunConfig
-from subjectdp.config.sections import DataConfig
 from subjectdp.data.content import check_content
-from subjectdp.data.inspect import format_summary, inspect_source
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.table import TableOptions, read_table
@@ -144,12 +141,12 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
     assert (facts.max_items_per_subject, facts.silos_per_subject) == ((1, 1) if subject is None else (None, 3))
 
 
-def test_inspecting_a_wide_table_prints_few_names(tmp_path: Path) -> None:
+def test_inspecting_a_wide_table_prints_few_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "wide.csv"
     names = [f"level{number}" for number in range(784)]
     rows = [["outcome", *names], *([word, *["0.5"] * 784] for word in ("well", "ill") * 5)]
     path.write_text("\n".join(",".join(row) for row in rows))
-    printed = format_summary(inspect_source(DataConfig(source="table", path=str(path), label="outcome")))
-    assert "784: level0, level1, … level783" in printed
-    assert "ill, well" in printed and "[" not in printed
+    assert main(["inspect", "table", "--path", str(path), "--label", "outcome"]) == 0
+    printed = capsys.readouterr().out
+    assert "784: level0 ... level783" in printed and "['ill', 'well']" in printed
     assert max(map(len, printed.splitlines())) < 100

@@ -1,7 +1,5 @@
 """The examples and notebooks run as they stand, and show what they say."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

@@ -4,8 +4,6 @@ Each training is a fork of this process, which has loaded torch and started no t
 without the seconds that a new interpreter takes.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

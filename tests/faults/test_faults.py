@@ -4,8 +4,6 @@ Three trials run with ``make test-long``, all of them with ``make faults``; its 
 Faults that need a mount (disk full, read-only) are skipped where this user may not mount anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

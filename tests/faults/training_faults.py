@@ -5,8 +5,6 @@ outcome of the undisturbed run; it returns what it saw in a few words, or raises
 commands of docs/running.md and by nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """All faults, and one trial of each in a copy of the workspace, in a mount namespace of its own where it needs one."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -151,7 +151,7 @@ def test_files_are_the_same_to_the_byte_when_made_again(made: Made, tmp_path: Pa
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
     facts = json.loads((tmp_path / "one" / "figure2_v3.json").read_text())
     table = pd.read_csv(tmp_path / "one" / "figure2_v3.csv")
-    assert [panel["letter"] for panel in facts["panels"]] == sorted(set(table["panel"])) == ["a", "b"]
+    assert [panel["letter"] for panel in facts["panels"]] == sorted(set(table["panel"])) == ["a", "b", "c"]
 
 
 def test_a_tall_picture_is_drawn_coarser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

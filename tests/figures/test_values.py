@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,31 @@ def changed(inputs: FigureInputs, column: str, of: dict[tuple[str, int], Any]) -
 # The papers' figures
 
 
+def at_one_alpha(inputs: FigureInputs) -> FigureInputs:
+    """The inputs without the runs at another α."""
+    return replace(inputs, only=frozenset(inputs.read_runs().query("alpha == 1")["run_id"]))
+
+
+def test_a_sweep_is_drawn_whole_with_the_baseline_in_each_setting(tmp_path: Path) -> None:
+    fakes = grid(["fed_avg"], ["femnist"], SEEDS, rounds=8)
+    for epsilon in (1.0, 4.0):
+        fakes += grid(["local_item_dp", "user_ldp"], ["femnist"], SEEDS, rounds=8, **at_epsilon(epsilon))
+    sheet = build_figure("figure1_v3", collected(tmp_path, fakes))
+    assert [panel.heading for panel in sheet.panels] == [f"FEMNIST\nε = {e}" for e in (1, 1, 4, 4)]
+    for panel in sheet.panels:
+        assert set(panel.values["series"]) == {"FedAvg", "LocalItemDP", "UserLDP"}
+    assert len(sheet.runs) == 15 and not any("only" in note for note in sheet.notes)
+    assert {entry.text.split("\n")[0] for entry in sheet.legend} == {"FedAvg", "LocalItemDP", "UserLDP"}
+
+
+def test_more_settings_than_fit_are_told(tmp_path: Path) -> None:
+    fakes = [fake for e in range(1, 9) for fake in grid(["local_item_dp"], ["femnist"], [0], rounds=8, **at_epsilon(e))]
+    sheet = build_figure("figure1_v3", collected(tmp_path, fakes))
+    assert len(sheet.runs) == 1 and "FEMNIST: only ε = 1 shown" in sheet.notes
+
+
 def test_curves_are_the_means_over_the_seeds_with_a_thin_line_each(made: Made) -> None:
-    inputs = made("figure1_v3")
+    inputs = at_one_alpha(made("figure1_v3"))
     sheet, runs, rounds = build_figure("figure1_v3", inputs), inputs.read_runs(), inputs.read_rounds()
     chosen = runs[(runs["label"] == "HiGradAvgDP (v3)") & (runs["dataset"] == "shakespeare")]["run_id"]
     found = rounds[rounds["run_id"].isin(chosen) & (rounds["round"] == 2)]["test_accuracy"]
@@ -82,7 +106,7 @@ def test_curves_are_the_means_over_the_seeds_with_a_thin_line_each(made: Made) -
 
 
 def test_figure1_counts_mini_batches_in_the_runs_that_it_names(made: Made) -> None:
-    sheet = build_figure("figure1", made("figure1"))
+    sheet = build_figure("figure1", at_one_alpha(made("figure1")))
     kinds = ("accuracy", "loss", "group_size", "subjects")
     assert [panel.key for panel in sheet.panels] == [
         f"{dataset}_{kind}" for dataset in ("femnist", "shakespeare") for kind in kinds
@@ -90,7 +114,7 @@ def test_figure1_counts_mini_batches_in_the_runs_that_it_names(made: Made) -> No
     counted = "Group sizes counted in the runs of LocalGroupDP, subjects counted in the runs of HiGradAvgDP (v1)"
     assert counted in sheet.notes
     assert said(sheet, 4) == ["most frequent class 18.8 %"]
-    assert len(build_figure("figure3", made("figure3")).rows) == 2
+    assert len(build_figure("figure3", at_one_alpha(made("figure3"))).rows) == 2
 
 
 def test_group_sizes_are_the_mean_counts_of_local_group_dp(made: Made) -> None:

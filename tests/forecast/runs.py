@@ -1,7 +1,5 @@
 """Runs of each size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from subjectdp.config.run import RunConfig

@@ -1,7 +1,5 @@
 """Runs of a small world: their folders, data and training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures that cannot be drawn are found before anything is trained."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The resources that jobs request."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -89,6 +87,7 @@ def test_the_profile_has_one_snakemake_run_all_of_a_shared_job(monkeypatch):
         ("MEMORY_MB", "1,2,3,4", "short, medium, long"),
         ("RUNS_PER_JOB", "two", "whole number"),
         ("LIGHT_JOBS", "login", "partition or local"),
+        ("GPU_PARTITIONS", "a100", "Did you mean 'SUBJECTDP_SLURM_GPU_PARTITION'?"),
     ],
 )
 def test_a_setting_that_cannot_be_read_is_named(name, value, told):

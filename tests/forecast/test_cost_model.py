@@ -1,7 +1,5 @@
 """The work of runs by their configuration."""
 
-from __future__ import annotations
-
 import pytest
 
 from forecast.runs import PAPER, SHAKESPEARE, run_of

@@ -1,7 +1,5 @@
 """The federation of a plan against the one that the run will train on."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

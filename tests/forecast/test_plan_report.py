@@ -1,7 +1,5 @@
 """The plan of a scenario against what its runs then are: ε, rounds, steps; its text, its files and the command."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Limits around hostile inputs: time, memory, messages, the folder; PNGs that declare what they are told."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import struct

@@ -5,8 +5,6 @@ and memory. 700 inputs are read with every change, 12,000 by ``make fuzz``; its 
 refused``. ``SUBJECTDP_FUZZ_INPUTS`` and ``SUBJECTDP_FUZZ_SEED`` choose others.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import random

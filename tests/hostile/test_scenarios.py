@@ -1,7 +1,5 @@
 """Scenario files that try to run code, read the environment, or leave the results folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Hostile sources: one clear error each."""
 
-from __future__ import annotations
-
 import os
 import struct
 import zlib

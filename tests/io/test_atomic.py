@@ -1,7 +1,5 @@
 """Files are whole or absent, also when writing fails; a disk that cannot be written gives one clear error."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """A seal holds through a file, and breaks with any change."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

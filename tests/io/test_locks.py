@@ -1,7 +1,5 @@
 """One process at a time in a folder: waiting, giving up, killed owners, file systems without locks."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Signals are noted and obeyed later; a second one is not waited with; a job ends with one line and 128 + signal."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

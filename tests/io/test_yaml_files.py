@@ -1,7 +1,5 @@
 """YAML as plain data: what is refused, and where the message says it stands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The catalogue's operations of each model against torch's own counter."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode

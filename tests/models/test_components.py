@@ -1,7 +1,5 @@
 """Principal components of random curves: against numpy's SVD and curves drawn pixel by pixel; public constants."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

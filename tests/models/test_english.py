@@ -1,7 +1,5 @@
 """Features learned from public English: where they come from, what they read, and that only the head is trained."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Features learned from synthetic characters: where they come from, and that a run trains nothing but the head."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The convex model: convex, √2-Lipschitz whatever the image, and the engine's gradients never exceed √2."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Sizes and errors of the networks."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

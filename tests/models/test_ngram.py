@@ -1,7 +1,5 @@
 """The n-gram model: features against a count in plain Python, the engine against a float64 loop, convexity, sizes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

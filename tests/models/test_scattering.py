@@ -1,7 +1,5 @@
 """The scattering transform against its definition: sums over pixels in float64, one coefficient after another."""
 
-from __future__ import annotations
-
 import cmath
 import math
 

@@ -5,8 +5,6 @@ Each is an exact replacement of one text in one file of the library (lines after
 names the tests, relative to the folder of the tests, each of which must notice it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Plants a bug in a copy of the library and runs tests against the copy."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

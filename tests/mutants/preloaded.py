@@ -1,7 +1,5 @@
 """What tests need and the project does not change, loaded once on one thread: forks must not inherit others."""
 
-from __future__ import annotations
-
 import dp_accounting.pld.privacy_loss_distribution  # noqa: F401
 import hypothesis
 import opacus  # noqa: F401

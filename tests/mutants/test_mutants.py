@@ -3,8 +3,6 @@
 A few bugs with every change; all of them with ``make mutants``, whose last line is ``N mutants, N killed``.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import signal

@@ -1,7 +1,5 @@
 """Keyed Gaussian noise: law, independence, no repeats; the tests reject a planted wrong standard deviation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Keys of random draws: what has a different name is a different draw."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

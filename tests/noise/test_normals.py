@@ -1,7 +1,5 @@
 """The compiled noise against its parts done slowly: the cipher in plain Python, Box-Muller in float64, exact tails."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 

@@ -1,7 +1,5 @@
 """Budgets of subjects over silos: never beyond 1, to the bit; what each rule maximises; nobody else's business."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

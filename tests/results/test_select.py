@@ -24,7 +24,7 @@ def test_the_papers_setting_is_chosen_and_the_choice_is_told(tmp_path: Path) -> 
     fakes += grid(["local_item_dp"], ["femnist"], [0, 1], mode="sound")
     chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown())
     assert (set(chosen["alpha"]), set(chosen["mode"]), len(chosen)) == ({1.0}, {"as_published"}, 2)
-    assert [note.split(": ")[1] for note in notes] == ["only mode = as published shown", "only α = 1 shown"]
+    assert [note.split(": ")[1] for note in notes] == ["only as published shown", "only α = 1 shown"]
 
 
 def test_what_a_figure_varies_is_kept(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Item and silo sampling: the law of a mini-batch, its keys, and that the tests would see a wrong law."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

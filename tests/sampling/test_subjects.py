@@ -1,7 +1,5 @@
 """Sampling of subjects: the law of coins and turns, whose coins are shared, and which items a subject brings."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A real one-node Slurm for the tests of this folder; without one they are skipped, and the line says why."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

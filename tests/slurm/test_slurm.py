@@ -1,7 +1,5 @@
 """`snakemake --profile slurm` on a real Slurm: the whole smoke scenario, and what goes wrong on clusters."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What the Slurm tests do: submit from a copy of the project, look into the queue, plant faults in jobs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 They use what the README and the docs name: the command line, ``import subjectdp``, scenario files, the front page.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

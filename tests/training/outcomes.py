@@ -1,7 +1,5 @@
 """What a run ends with, apart from times: to be the same however often the run was stopped on its way."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small prepared data set and partition on disk, for runs from end to end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parts of the training loop on their own: the log of steps, plain descent, resident data, malloc."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

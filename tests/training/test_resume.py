@@ -1,7 +1,5 @@
 """A run that was stopped ends as if it had not been: model, mini-batches, metrics, ε; what no run may go on from."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

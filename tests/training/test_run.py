@@ -1,7 +1,5 @@
 """Whole runs on a small world: files, contents, reproducibility, errors before any training."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Secure noise: a secret of the operating system for each run, kept nowhere, private while the run lasts."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

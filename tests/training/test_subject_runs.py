@@ -1,7 +1,5 @@
 """Algorithms beyond the papers from end to end: runs, resuming, records, and what cannot run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ The line that opens a code block says what it is: ``python PATH`` and ``yaml PAT
 with the lines that they print; ``...`` stands for any lines.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

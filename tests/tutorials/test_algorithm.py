@@ -1,7 +1,5 @@
 """docs/extending.md, carried out."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

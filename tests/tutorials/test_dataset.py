@@ -1,7 +1,5 @@
 """docs/data.md, carried out."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Section 4's bounds against numbers worked out by hand, and the properties that the text states of them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The optimum against scipy's, its certificate against any other point, and the weights against enumeration."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

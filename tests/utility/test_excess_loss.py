@@ -1,7 +1,5 @@
 """The measurement from end to end on a small data set, and its parts against plain loops."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Two rounds that differ in the noise alone: what is measured is what the plan says, for every algorithm."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -85,8 +85,6 @@ if workflow.is_main_process:
             checked(SCENARIO.require_figure, figure)
     if "plan" not in typed:  # it lists what will not start
         checked(check_before_start, SCENARIO, PLACE, FILES)
-    for line in SCENARIO.repetitions:
-        logger.info(f"note: {line}")
 CLUSTER = checked(cluster_settings)
 if not workflow.is_main_process:
     # Inside a cluster job, one after another: the plugin does not pass the profile's resources on.

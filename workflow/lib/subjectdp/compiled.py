@@ -3,8 +3,6 @@
 A compiled function calls only compiled functions of its own file: numba's disk cache checks no other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 

@@ -1,7 +1,5 @@
 """The library's error types: every one names the key, the value and what is allowed, and is a ValueError."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum

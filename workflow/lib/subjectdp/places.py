@@ -1,7 +1,5 @@
 """Where the library and its checkout lie."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 LIBRARY = Path(__file__).resolve().parents[1]

@@ -4,8 +4,6 @@ A round is a local step of a silo and the server's aggregation, written over :mo
 facts are written as differences from :data:`DP_SGD`, once for both accounting modes where these do not differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum

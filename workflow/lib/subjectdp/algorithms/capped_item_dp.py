@@ -11,8 +11,6 @@ Gaussians (Ganesh 2024, arXiv 2401.10294; Charles et al. 2024, arXiv 2407.07737,
 and keeps fewer items; ``subjectdp account`` prints the noise for a k.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, RoundRule, declare

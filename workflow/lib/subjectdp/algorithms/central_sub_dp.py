@@ -13,8 +13,6 @@ needs. In sound mode the server sums the clipped gradients of all silos, adds on
 public constant (D-24).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -6,8 +6,6 @@
 | g(S) | ``step.gradient_sum``, (P,) |
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, RoundRule, declare

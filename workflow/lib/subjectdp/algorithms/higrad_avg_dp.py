@@ -13,8 +13,6 @@ of the mini-batch and accounts with k·B/|D_i|. v3's divisor depends on the data
 in sound mode both variants divide by a public constant.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, ByMode, RoundRule, declare

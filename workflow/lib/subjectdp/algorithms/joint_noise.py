@@ -18,8 +18,6 @@ D-48, docs/findings.md). In sound mode either each silo's own noise carries the 
 clipped (the last rule): S steps without noise, then Δ_i is clipped and noised once, so that no gradient follows noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -13,8 +13,6 @@ where the group in the data set counts: the claim is refuted (D-44). In sound mo
 the run, from the mixture of Gaussians of an enforced cap on a subject's items.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, RoundRule, declare, group_noise_as_published

@@ -10,8 +10,6 @@
 The paper's eq. 4 prints θ + η(...); it is a sign error (D-21).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, RoundRule, declare

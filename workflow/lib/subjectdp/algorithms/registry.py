@@ -3,8 +3,6 @@
 Modules are named, not imported: editing one algorithm's file changes the code fingerprint of its own runs only.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 

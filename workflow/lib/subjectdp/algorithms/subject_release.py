@@ -18,8 +18,6 @@ Levy et al. 2021 (arXiv 2102.11845); weights over the silos that hold a user, Σ
 ULDP-FL (Kato et al. 2024, arXiv 2308.12210).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

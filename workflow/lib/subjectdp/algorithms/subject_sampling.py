@@ -12,8 +12,6 @@ A subject is in a mini-batch with all of its items or with none, so that it is d
 where HiGradAvgDP draws it as soon as any of its items is drawn. A subject at several silos composes over them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, RoundRule, declare

@@ -19,8 +19,6 @@ Where every silo's release is seen (local trust), a user moves them together by 
 is at a single silo. Each silo then needs the whole noise, σ²C²: ``joint.own_noise_only``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

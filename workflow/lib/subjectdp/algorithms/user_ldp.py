@@ -17,8 +17,6 @@ The noise is not divided by B: the clipped object is already a mean. Two mini-ba
 to 2C, not by C as Lemma 3.2 says (D-45).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from subjectdp.algorithms.base import DP_SGD, RoundRule, declare

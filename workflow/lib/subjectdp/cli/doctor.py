@@ -55,8 +55,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor",
         description="Checks Python and packages against the lock, devices, configuration files, data that scenarios "
-        "name, disk and memory, the results folder and Slurm. Exit code 1 if something will not work; a warning alone "
-        "is exit code 0.",
+        "name, disk, the results folder and Slurm. Exit code 1 if something will not work; a warning alone is exit "
+        "code 0.",
     )
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="check the data of these files")
     add_results(parser)
@@ -66,31 +66,33 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints all findings and what to do; 1 if a check failed."""
-    findings = examine(Path(options.results), options.scenario)
+    findings = examine(Path(options.results), options.scenario or ())
     failed, warned = (sum(each.level is level for each in findings) for level in (Level.FAIL, Level.WARNING))
     if options.json:
         print_json({"failed": failed, "warned": warned, "findings": [vars(each) for each in findings]})
         return int(failed > 0)
     print_table(("", "check", "found"), [(each.level, each.check, each.detail) for each in findings])
-    advice = [f"  - {each.check}: {each.advice}" for each in findings if each.advice]
-    if advice:
+    if advice := [f"  - {each.check}: {each.advice}" for each in findings if each.advice]:
         print("\n".join(["\nWhat to do", *advice]))
     print(f"\n{failed} failed, {warned} warnings, {len(findings) - failed - warned} good")
     return int(failed > 0)
 
 
-def examine(results: Path, scenario: Sequence[str] | None = None) -> list[Finding]:
+def examine(results: Path, scenario: Sequence[str] = ()) -> list[Finding]:
     """All findings, in the order in which a run needs things."""
-    machine = [_python(), *_packages(CHECKOUT / "requirements.lock"), _torch(), _generated(CHECKOUT / "config")]
-    data = _environment() if scenario is None else _data(scenario)
-    return [*machine, *data, *_space(results), *_runs(results), *_slurm()]
-
-
-def _python() -> Finding:
     found = f"Python {platform.python_version()} at {sys.executable}"
-    level = Level.FAIL if sys.version_info < (3, 11) else Level.WARNING
-    good = (3, 11) <= sys.version_info[:2] <= (3, 13)
-    return _judged("python", good, found, "the lock is for Python 3.11 to 3.13: make venv", level)
+    right = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    stale = ", ".join(path.name for path in schema.stale_files(CHECKOUT / "config"))
+    current = f"not current: {stale}" if stale else "the generated files in config/ are current"
+    return [
+        _judged("python", right, found, "the lock is for Python 3.11 to 3.13: make venv"),
+        *_packages(CHECKOUT / "requirements.lock"),
+        _torch(),
+        _judged("configuration", not stale, current, "subjectdp schema --write", Level.WARNING),
+        *(_data(scenario) if scenario else ()),
+        *_results(results),
+        _slurm(),
+    ]
 
 
 def _packages(lock: Path) -> Iterator[Finding]:
@@ -117,27 +119,9 @@ def _torch() -> Finding:
         import torch  # here, to keep --help light
     except (ImportError, OSError) as problem:
         return Finding("devices", Level.FAIL, f"torch cannot be imported: {problem}", "make venv")
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if not torch.cuda.is_available():
-        build = "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}, no device"
-        return Finding("devices", Level.GOOD, f"CPU, {cpus} cores; torch {torch.__version__} is built {build}")
-    listed = ", ".join(f"cuda:{n} {torch.cuda.get_device_name(n)}" for n in range(torch.cuda.device_count()))
-    return Finding("devices", Level.GOOD, f"{listed}; {cpus} cores; torch {torch.__version__}")
-
-
-def _generated(folder: Path) -> Finding:
-    stale = ", ".join(path.name for path in schema.stale_files(folder))
-    found = f"not current: {stale}" if stale else f"the generated files in {folder.name}/ are current"
-    return _judged("configuration", not stale, found, "subjectdp schema --write", Level.WARNING)
-
-
-def _environment() -> Iterator[Finding]:
-    """The paths in environment variables ``SUBJECTDP_*``."""
-    named = {name: value for name, value in os.environ.items() if name.startswith("SUBJECTDP_") and "/" in value}
-    for name, value in sorted(named.items()):
-        yield _path(f"data ({name})", value)
-    if not named:
-        yield Finding("data", Level.GOOD, "no paths in SUBJECTDP_*; embedded data need none")
+    devices = [f"cuda:{number} {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())]
+    found = ", ".join([*devices, f"{os.cpu_count()} cores", f"torch {torch.__version__}"])
+    return Finding("devices", Level.GOOD, found)
 
 
 def _data(files: Sequence[str]) -> Iterator[Finding]:
@@ -150,58 +134,41 @@ def _data(files: Sequence[str]) -> Iterator[Finding]:
     yield Finding("scenario", Level.GOOD, f"{scenario.name}: {len(scenario.runs)} runs")
     fetched = "is fetched from the mirrors of config/datasets.yaml, which needs a network"
     for key, data in scenario.datasets_by_key.items():
+        detail = "generated by the project, synthetic" if data.source == "embedded" else fetched
+        there = data.path is None or Path(data.path).exists()
         if data.path is not None:
-            yield _path(f"data ({key})", data.path)
-        else:
-            detail = "generated by the project, synthetic" if data.source == "embedded" else fetched
-            yield Finding(f"data ({key})", Level.GOOD, detail)
+            detail = f"{data.path} is {'' if there else 'not '}there"
+        yield _judged(f"data ({key})", there, detail, "correct the path or the variable")
 
 
-def _path(check: str, value: str) -> Finding:
-    there = Path(value).exists()
-    return _judged(check, there, f"{value} is {'' if there else 'not '}there", "correct the path or the variable")
-
-
-def _space(results: Path) -> Iterator[Finding]:
-    """Disk, memory, and whether the results folder, or the nearest parent that exists, can be written."""
+def _results(results: Path) -> Iterator[Finding]:
+    """Disk, broken runs, and whether the results folder, or the nearest parent that exists, can be written."""
     there = next(each for each in (results.absolute(), *results.absolute().parents) if each.exists())
     free = shutil.disk_usage(there).free / 1e9
-    advice = "subjectdp plan FILE says what a scenario takes"
-    yield _judged("disk", free >= LEAST_DISK_GB, f"{free:,.1f} GB free at {there}", advice, Level.WARNING)
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-        found = f"{total:,.1f} GB in this machine"
-        yield _judged("memory", total >= 3.5, found, "one run at a time", Level.WARNING)
-    except (ValueError, OSError):
-        yield Finding("memory", Level.WARNING, "unknown on this system")
+    found = f"{free:,.1f} GB free at {there}"
+    yield _judged("disk", free >= LEAST_DISK_GB, found, "make room: checkpoints and tables", Level.WARNING)
     writable = os.access(there, os.W_OK | os.X_OK)
     found = f"{results} can be written" if writable else f"{there} cannot be written"
     yield _judged("results", writable, found, "use --results or change its permissions")
-
-
-def _runs(results: Path) -> Iterator[Finding]:
     if (results / "runs").is_dir():
         runs = list(recorded_runs(results))
         broken = [run.run_id for run in runs if run.state is State.BROKEN]
-        counts = ", ".join(f"{count} {state}" for state, count in count_states(runs).items())
         advice = f"remove the manifest.json of {', '.join(broken[:3])} and run the workflow again"
-        yield _judged("runs", not broken, counts or "none yet", advice)
+        yield _judged("runs", not broken, count_states(runs) or "none yet", advice)
 
 
-def _slurm() -> Iterator[Finding]:
+def _slurm() -> Finding:
     if shutil.which("sinfo") is None:
-        yield Finding("slurm", Level.GOOD, "not on this machine; runs are local")
-        return
+        return Finding("slurm", Level.GOOD, "not on this machine; runs are local")
     command = ["sinfo", "--noheader", "--format=%P %a %D %G"]
     try:
         cluster_settings()
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=True)
     except SubjectDPError as problem:
-        yield Finding("slurm", Level.FAIL, str(problem), "docs/running.md lists the variables")
+        return Finding("slurm", Level.FAIL, str(problem), "docs/running.md lists the variables")
     except subprocess.TimeoutExpired:
         detail = f"sinfo did not answer within {_SLURM_SECONDS} s: the controller is down"
-        yield Finding("slurm", Level.WARNING, detail, "ask the site, or run locally")
+        return Finding("slurm", Level.WARNING, detail, "ask the site, or run locally")
     except (OSError, subprocess.CalledProcessError) as problem:
-        yield Finding("slurm", Level.WARNING, f"sinfo failed: {problem}", "run locally")
-    else:
-        yield Finding("slurm", Level.GOOD, "; ".join(done.stdout.split("\n")[:-1]) or "no partition")
+        return Finding("slurm", Level.WARNING, f"sinfo failed: {problem}", "run locally")
+    return Finding("slurm", Level.GOOD, "; ".join(done.stdout.split("\n")[:-1]) or "no partition")

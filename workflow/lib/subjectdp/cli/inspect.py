@@ -12,7 +12,7 @@ from subjectdp.config.resolve import expand_variables
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.errors import expected
-from subjectdp.io.printing import print_json
+from subjectdp.io.printing import flattened, print_json, print_pairs
 
 
 def add_parser(commands: Any) -> None:
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     source = options.source or ("table" if options.dataset == "table" else "upstream")
     if options.path is None and source != Source.EMBEDDED:
         raise expected("--path", None, f"where the source {source} lies")
-    from subjectdp.data.inspect import format_summary, inspect_source  # to keep --help light
+    from subjectdp.data.inspect import inspect_source  # to keep --help light
 
     others = ("dataset", "test_fraction", "duplicate_first_image_bug")
     given = {"source": source, **table_keys(options), **{name: getattr(options, name) for name in others}}
@@ -53,4 +53,12 @@ def run(options: argparse.Namespace) -> None:
     except ValidationError as problem:
         raise config_error(problem, DataConfig, "data.") from None
     summary = inspect_source(data)
-    print_json(summary) if options.json else print(format_summary(summary))
+    if options.json:
+        print_json(summary)
+    else:
+        print_pairs((key.removeprefix("notes."), _short(value)) for key, value in flattened(summary))
+
+
+def _short(value: Any) -> Any:
+    """A long list as its length and its ends."""
+    return f"{len(value)}: {value[0]} ... {value[-1]}" if isinstance(value, list) and len(value) > 12 else value

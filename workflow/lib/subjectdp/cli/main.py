@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from subjectdp import __version__
-from subjectdp.cli.parser import Parser, coloured
+from subjectdp.cli.parser import Parser
 from subjectdp.errors import ConfigError, SubjectDPError
 
 _EPILOG = """\
@@ -33,6 +33,7 @@ COMMANDS = {
     "inspect": "print what a data source holds",
     "init": "write a scenario for a table of one's own",
     "account": "print a plan's privacy loss, or the noise for an ε",
+    "audit": "attack an algorithm for a minute",
     "check-algorithm": "check an algorithm's code against its plans",
     "scenario": "check a scenario file and list its runs",
     "plan": "predict a scenario's runs, ε, hours and reruns",
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except SubjectDPError as problem:
         for line in str(problem).split("\n"):
-            print(f"{coloured('error:', 'red', sys.stderr)} {line}", file=sys.stderr)
+            print(f"error: {line}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader (head, less) has ended; a write at exit would print a warning.

@@ -1,12 +1,10 @@
 """``subjectdp plan``: what a scenario will cost and guarantee, before it is run."""
 
 import argparse
-import gc
 import sys
 from typing import Any
 
 from subjectdp.cli.parser import Line, add_json, add_results
-from subjectdp.cli.retrained import retrained
 from subjectdp.config import load_scenario
 from subjectdp.forecast.before_start import undrawable_figures
 from subjectdp.forecast.plan_report import plan_scenario
@@ -22,7 +20,6 @@ def add_parser(commands: Any) -> None:
         "not start.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
-    parser.add_argument("--since", metavar="COMMIT", help="say only how many runs the code changed since then retrains")
     add_results(parser)
     add_json(parser, "print JSON, a row for runs that differ only in their seed")
     parser.set_defaults(run=run)
@@ -30,18 +27,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints and writes the plan; 1 if a run will not start, or a figure cannot be drawn."""
-    gc.disable()  # as in io.job_start: loading costs less
-    try:
-        return _plan(options)
-    finally:
-        gc.enable()
-
-
-def _plan(options: argparse.Namespace) -> int:
     scenario = load_scenario(options.files)
-    if options.since is not None:
-        print(f"{scenario.name}: retrains {retrained(scenario, options.since)} of {len(scenario.runs)} runs")
-        return 0
     line = Line(sys.stderr)
     frame, text = plan_scenario(
         scenario, options.results, lambda done, rows: line.show(f"{done} of {rows} rows planned")

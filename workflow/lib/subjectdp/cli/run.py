@@ -8,14 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from subjectdp.cli.parser import Line
-from subjectdp.cli.run_folders import RunFolder, State, scenario_run
-from subjectdp.config import RunConfig, Scenario, load_scenario, paths
+from subjectdp.config import Scenario, load_scenario, paths
 from subjectdp.errors import expected
 from subjectdp.forecast.before_start import check_before_start
 
@@ -23,7 +21,6 @@ _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules"
 """Options of Snakemake that print something and train nothing."""
 
 _EVERY_SECONDS = 1.0
-_NEWEST = 3
 _FAILED = re.compile(r"^(?:Error in|RuleException in|.*Exception in) rule (\w+)", re.MULTILINE)
 _LOG = re.compile(r"^    log: (\S+)", re.MULTILINE)
 _STEPS = re.compile(r"^(\d+ of \d+) steps", re.MULTILINE)
@@ -33,9 +30,9 @@ def add_parser(commands: Any) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "run",
-        description="Checks scenario files, runs them with Snakemake and makes the report. Shows one line: runs done, "
-        "a guess of the time left, the newest accuracies. Snakemake's own output goes to results/logs/workflow. "
-        "Options for Snakemake follow after --, e.g. -- figure1 or -- -n.",
+        description="Checks scenario files, runs them with Snakemake and makes the report. Shows one line: runs and "
+        "steps done (subjectdp runs says more). Snakemake's own output goes to results/logs/workflow. Options for "
+        "Snakemake follow after --, e.g. -- figure1 or -- -n.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="cores (default: all)")
@@ -53,11 +50,11 @@ def run(options: argparse.Namespace) -> int:
         return subprocess.run(command, check=False).returncode
     log = Path(paths.RESULTS) / "logs" / "workflow" / f"{scenario.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    code = _followed(command, scenario, options.cores, log)
-    if code == 0:
-        code = _report(command, scenario, log)
+    code = _followed(command, scenario, log) or _report(command, scenario, log)
     if code != 0:
-        _tell_failures(log)
+        for line in dict.fromkeys(_failures(log.read_text(errors="replace"))):
+            print(f"error: {line}", file=sys.stderr)
+        print(f"error: The workflow did not finish; all of its output: {log}", file=sys.stderr)
     return code
 
 
@@ -69,13 +66,9 @@ def _command(files: Sequence[str], cores: int, passed_on: Sequence[str]) -> list
     ]
 
 
-def _followed(command: Sequence[str], scenario: Scenario, cores: int, log: Path) -> int:
+def _followed(command: Sequence[str], scenario: Scenario, log: Path) -> int:
     """Runs Snakemake with its output in ``log`` and shows a line of progress."""
-    finished, line = dict[str, RunFolder](), Line(sys.stderr)
-
-    def seen() -> str:
-        return f"{progress(scenario.runs, Path(paths.RESULTS), finished, cores)}{_steps(log)}"
-
+    line = Line(sys.stderr)
     print(f"{scenario.name}: {len(scenario.runs)} runs; log: {log}", file=sys.stderr)
     with log.open("w") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
@@ -83,60 +76,22 @@ def _followed(command: Sequence[str], scenario: Scenario, cores: int, log: Path)
         try:
             while process.poll() is None:
                 time.sleep(_EVERY_SECONDS)
-                line.show(seen())
+                line.show(progress(scenario, log))
         except KeyboardInterrupt:
             line.end("stopping: finished rounds are kept")
             process.wait()
             raise
-    line.end(seen())
+    line.end(progress(scenario, log))
     return process.returncode
 
 
-def progress(runs: Sequence[RunConfig], results: Path, finished: dict[str, RunFolder], at_once: int) -> str:
-    """``12 of 63 runs, 2 training, about 7 min left · newest: FedAvg 78.1 %``.
-
-    ``finished`` keeps what has ended, which is read once; ``at_once``: runs that are trained at the same time.
-    """
-    folders = [finished.get(run.run_id) or scenario_run(run, results) for run in runs]
-    finished |= {run.run_id: run for run in folders if run.state is State.DONE}
-    parts = [f"{len(finished)} of {len(runs)} runs"]
-    if training := sum(run.state is State.TRAINING for run in folders):
-        parts.append(f"{training} training")
-    left = seconds_left(folders, at_once)
-    if left is not None and len(finished) < len(runs):
-        parts.append(f"about {span(left)} left")
-    newest = [run for run in reversed(finished.values()) if run.test_accuracy is not None][:_NEWEST]
-    words = ", ".join(f"{run.label} {100 * (run.test_accuracy or 0.0):.1f} %" for run in newest)
-    return ", ".join(parts) + (f" · newest: {words}" if words else "")
-
-
-def seconds_left(runs: Iterable[RunFolder], at_once: int) -> float | None:
-    """Seconds until all runs are done, as the finished and training ones suggest; None if none has told its pace.
-
-    A run that has not begun is taken to last as those of its data set and algorithm, else as the mean of all.
-    """
-    known: dict[tuple[object, ...], list[float]] = {}
-    open_runs, left = [], 0.0
-    for run in runs:
-        kind = ((run.config or {}).get("data") or {}).get("dataset"), run.label
-        if run.state is State.DONE and run.wall_seconds is not None:
-            known.setdefault(kind, []).append(run.wall_seconds)
-        elif run.seconds_left is not None and run.rounds and run.rounds_done:
-            left += run.seconds_left
-            known.setdefault(kind, []).append(run.seconds_left * run.rounds / max(run.rounds - run.rounds_done, 1))
-        elif run.state is not State.DONE:
-            open_runs.append(kind)
-    if not known:
-        return None
-    usual = mean(seconds for found in known.values() for seconds in found)
-    return (left + sum(mean(known.get(kind, [usual])) for kind in open_runs)) / max(at_once, 1)
-
-
-def span(seconds: float) -> str:
-    """A time in words: 40 s, 7 min, 3.2 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def progress(scenario: Scenario, log: Path) -> str:
+    """``12 of 63 runs · 40 of 90 steps``: finished runs, and the workflow's steps by the end of its log."""
+    done = sum(Path(paths.run_file(name, "manifest.json")).is_file() for name in scenario.runs_by_id)
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - 20_000))
+        steps = _STEPS.findall(stream.read().decode(errors="replace"))
+    return f"{done} of {len(scenario.runs)} runs" + (f" · {steps[-1]} steps" if steps else "")
 
 
 def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
@@ -147,21 +102,6 @@ def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
     if done.returncode == 0:
         print(f"figures, tables and report: open {target.parent / 'index.html'}")
     return done.returncode
-
-
-def _steps(log: Path) -> str:
-    """How many of the workflow's steps are done, by the end of its log."""
-    with log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - 20_000))
-        found = _STEPS.findall(stream.read().decode(errors="replace"))
-    return f" · {found[-1]} steps" if found else ""
-
-
-def _tell_failures(log: Path) -> None:
-    text = log.read_text(errors="replace")
-    for line in dict.fromkeys(_failures(text)):
-        print(f"error: {line}", file=sys.stderr)
-    print(f"error: The workflow did not finish; all of its output: {log}", file=sys.stderr)
 
 
 def _failures(text: str) -> Iterator[str]:

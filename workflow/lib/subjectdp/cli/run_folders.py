@@ -73,19 +73,13 @@ def find_run(results: Path, text: str) -> Path:
     if not matching:
         raise expected("RUN_ID", text, f"the id of a run in {folder} (see subjectdp runs)")
     if len(matching) > 1:
-        raise ConfigError(
-            f"Expected RUN_ID to fit one run, got {text!r}, which fits {len(matching)}:\n"
-            + "\n".join(_told_apart(folder, matching))
-        )
+        configs = {name: config for name in matching if (config := read_run_folder(folder / name).config) is not None}
+        settings = settings_apart(configs)
+        lines = [f"  {name}  {settings.get(name, '')}".rstrip() for name in matching[:_LISTED]]
+        lines += ["  ..."] if len(matching) > _LISTED else []
+        wrong = f"Expected RUN_ID to fit one run, got {text!r}, which fits {len(matching)}:"
+        raise ConfigError("\n".join([wrong, *lines]))
     return folder / matching[0]
-
-
-def _told_apart(folder: Path, names: list[str]) -> list[str]:
-    """A line for each of the first runs: its id, and what tells it from the others."""
-    configs = {name: read_run_folder(folder / name).config for name in names}
-    settings = settings_apart({name: config for name, config in configs.items() if config is not None})
-    lines = [f"  {name}  {settings.get(name, '')}".rstrip() for name in names[:_LISTED]]
-    return lines + ([f"  and {len(names) - _LISTED} more"] if len(names) > _LISTED else [])
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -126,11 +120,11 @@ def _finished(folder: Path) -> RunFolder:
     try:
         manifest = read_manifest(folder)
         final, privacy = manifest.get("final") or {}, manifest.get("privacy") or {}
-        rounds = manifest.get("rounds_executed")
+        rounds, name = manifest.get("rounds_executed"), manifest.get("algorithm")
         return RunFolder(
             folder.name,
             State.DONE,
-            label=_label(manifest, privacy),
+            label=None if name is None else run_label(name, (privacy.get("predicted") or {}).get("subjects")),
             config=manifest.get("config"),
             final=final,
             rounds_done=rounds,
@@ -142,11 +136,6 @@ def _finished(folder: Path) -> RunFolder:
         )
     except (SubjectDPError, AttributeError, TypeError) as problem:
         return RunFolder(folder.name, State.BROKEN, note=str(problem))
-
-
-def _label(manifest: dict[str, Any], privacy: dict[str, Any]) -> str | None:
-    name = manifest.get("algorithm")
-    return None if name is None else run_label(str(name), (privacy.get("predicted") or {}).get("subjects"))
 
 
 def _begun(folder: Path) -> RunFolder:
@@ -189,10 +178,10 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def count_states(runs: Iterable[RunFolder]) -> dict[str, int]:
-    """How many runs are in each state that occurs."""
+def count_states(runs: Iterable[RunFolder]) -> str:
+    """How many runs are in each state that occurs: ``2 done, 1 stopped``."""
     states = [run.state for run in runs]
-    return {state.value: states.count(state) for state in State if state in states}
+    return ", ".join(f"{states.count(state)} {state}" for state in State if state in states)
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -71,7 +71,7 @@ def _listed(options: argparse.Namespace, results: Path) -> list[RunFolder]:
 def _print(runs: list[RunFolder]) -> None:
     settings = settings_apart({run.run_id: run.config for run in runs if run.config is not None})
     print_table(_COLUMNS, [(*_row(run), settings.get(run.run_id) or None) for run in runs])
-    counts = ", ".join(f"{count} {state}" for state, count in count_states(runs).items())
+    counts = count_states(runs)
     print(f"\n{len(runs)} run{'' if len(runs) == 1 else 's'}{': ' if counts else ''}{counts}")
     print("* what the paper claims: no guarantee")
     for run in runs:

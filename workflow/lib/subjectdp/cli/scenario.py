@@ -6,9 +6,10 @@ from typing import Any
 
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.config import RunConfig, Scenario, load_scenario
+from subjectdp.config.run import settings_apart
 from subjectdp.errors import unknown
 from subjectdp.forecast.before_start import check_before_start
-from subjectdp.io.printing import flattened, print_json, print_pairs, print_table
+from subjectdp.io.printing import print_json, print_pairs, print_table
 
 
 def add_parser(commands: Any) -> None:
@@ -45,7 +46,6 @@ def _as_json(scenario: Scenario, runs: tuple[RunConfig, ...]) -> dict[str, Any]:
         "figures": scenario.figures,
         "data": {key: data.model_dump() for key, data in scenario.datasets_by_key.items()},
         "partitions": list(scenario.partitions_by_id),
-        "repetitions": list(scenario.repetitions),
         "runs": [
             {
                 "run_id": run.run_id,
@@ -72,23 +72,6 @@ def _print(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
             ("figures", ", ".join(scenario.figures) or None),
         ]
     )
-    for line in scenario.repetitions:
-        print(f"note: {line}")
     print()
-    varying = _varying(runs)
-    names = [key.rpartition(".")[2] for key in varying]
-    header = [name if names.count(name) == 1 else key for key, name in zip(varying, names, strict=True)]
-    print_table(("run", *header), [(run.run_id, *(values.get(key) for key in varying)) for run, values in _flat(runs)])
-
-
-def _flat(runs: tuple[RunConfig, ...]) -> list[tuple[RunConfig, dict[str, Any]]]:
-    return [(run, dict(flattened(run.model_dump(exclude={"performance"})))) for run in runs]
-
-
-def _varying(runs: tuple[RunConfig, ...]) -> list[str]:
-    """The keys in which runs of one data set and algorithm differ; the seed is left out, since the id shows it."""
-    values: dict[tuple[str, str, str], set[str]] = {}
-    for run, flat in _flat(runs):
-        for key, value in flat.items():
-            values.setdefault((key, run.data.dataset, run.algorithm.label), set()).add(repr(value))
-    return list(dict.fromkeys(key for (key, _, _), found in values.items() if len(found) > 1 and key != "seed"))
+    apart = settings_apart({run.run_id: run.model_dump(mode="json") for run in runs})
+    print_table(("run", "settings"), [(run.run_id, apart[run.run_id]) for run in runs])

@@ -1,4 +1,4 @@
-"""``subjectdp show``: one finished run, its accuracy curve, its privacy and its settings."""
+"""``subjectdp show``: one finished run, its accuracy curve, its privacy and its settings; or two side by side."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +12,16 @@ from subjectdp.io.printing import flattened, print_json, print_pairs, print_tabl
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 60
+_METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
+_COSTS = ("rounds_executed", "wall_seconds", "peak_memory_mb")
+_MADE_WITH = ("code_fingerprint", "environment")
+_PARTS = {  # of a comparison: heading, and what is said of nothing
+    "settings": ("Settings that differ", "the settings are the same"),
+    "metrics": ("Metrics of the last round (accuracies from 0 to 1)", ""),
+    "epsilon": ("ε of the whole run", ""),
+    "cost": ("Cost", ""),
+    "made_with": ("Code and machine that differ", "code and machine are the same"),
+}
 
 
 def add_parser(commands: Any) -> None:
@@ -30,18 +40,16 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints a finished run, or two side by side."""
-    folder = find_run(Path(options.results), options.run_id)
-    manifest = read_manifest(folder)
-    if options.other is not None:
-        comparison = compare(manifest, read_manifest(find_run(Path(options.results), options.other)))
-        if options.json:
-            print_json(comparison)
-        else:
-            print_comparison(comparison)
-    elif options.json:
-        print_json(manifest)
+    names = [name for name in (options.run_id, options.other) if name is not None]
+    folders = [find_run(Path(options.results), name) for name in names]
+    manifests = [read_manifest(folder) for folder in folders]
+    shown = manifests[0] if options.other is None else compare(*manifests)
+    if options.json:
+        print_json(shown)
+    elif options.other is None:
+        _print_run(folders[0], shown)
     else:
-        _print_run(folder, manifest)
+        _print_comparison(shown)
 
 
 def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -55,22 +63,14 @@ def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
     if privacy:
         print("\nPrivacy")
         print_pairs(_privacy(privacy), indent="  ")
-        assumptions = _assumptions(privacy)
+        stated = [record for record in (privacy.get("sound") or {}).values() if record.get("epsilon") is not None]
+        assumptions = list(dict.fromkeys(text for record in stated for text in record.get("assumptions") or []))
         _print_list("Assumptions of the sound statements", assumptions)
         _print_list("Not covered", (privacy.get("excluded") or []) if assumptions else [])
     print("\nSettings that differ from the defaults")
-    print_pairs(_settings(manifest.get("config") or {}), indent="  ")
-
-
-def sparkline(values: list[float], width: int = _CURVE_WIDTH) -> str:
-    """``values`` as blocks between their minimum and maximum, thinned out to ``width``."""
-    if len(values) > width:
-        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
-    low, high = min(values), max(values)
-    span = high - low
-    if span == 0:
-        return _BLOCKS[0] * len(values)
-    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in values)
+    usual = dict(flattened(RunConfig().model_dump(mode="json")))
+    settings = flattened(dict(manifest.get("config") or {}))
+    print_pairs([(key, value) for key, value in settings if usual.get(key, ...) != value], indent="  ")
 
 
 def _head(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -105,19 +105,24 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), f"{sparkline(values)}  {ends}"
 
 
+def sparkline(values: list[float], width: int = _CURVE_WIDTH) -> str:
+    """``values`` as blocks between their minimum and maximum, thinned out to ``width``."""
+    if len(values) > width:
+        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
+    low, span = min(values), max(values) - min(values)
+    return "".join(_BLOCKS[round((value - low) / (span or 1.0) * (len(_BLOCKS) - 1))] for value in values)
+
+
 def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    predicted = privacy.get("predicted")
-    if predicted is not None:
+    if (predicted := privacy.get("predicted")) is not None:
         wanted, present = f"{predicted['subjects']:,}", f"{predicted['present']:,}"
         theirs = f"{wanted} subjects would get {_epsilon(predicted)}; this run has {present}"
         yield "PREDICTED NOISE (an experiment)", theirs
     published = privacy.get("as_published") or {}
     if published.get("epsilon") is not None:
-        claim = f"{_epsilon(published)}, {published.get('unit', '?')} level"
-        yield "as published (no guarantee)", claim
+        yield "as published (no guarantee)", f"{_epsilon(published)}, {published.get('unit', '?')} level"
     for key, unit in UNITS.items():
-        record = (privacy.get("sound") or {}).get(key)
-        if record is not None:
+        if (record := (privacy.get("sound") or {}).get(key)) is not None:
             yield f"sound, {unit}", _epsilon(record)
 
 
@@ -125,34 +130,12 @@ def _epsilon(record: Mapping[str, Any]) -> str:
     epsilon, delta = record.get("epsilon"), record.get("delta")
     if epsilon is None:
         return f"none: {record.get('reason') or 'no finite epsilon can be stated'}"
-    return f"epsilon {epsilon:.4g} at delta {delta:g}" if delta is not None else f"epsilon {epsilon:.4g}"
-
-
-def _assumptions(privacy: Mapping[str, Any]) -> list[str]:
-    """The assumptions of the statements that give an ε, each once."""
-    records = [record for record in (privacy.get("sound") or {}).values() if isinstance(record, Mapping)]
-    stated = [record for record in records if record.get("epsilon") is not None]
-    return list(dict.fromkeys(text for record in stated for text in record.get("assumptions") or []))
-
-
-def _settings(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    defaults = dict(flattened(RunConfig().model_dump(mode="json")))
-    return [(key, value) for key, value in flattened(dict(config)) if key not in defaults or defaults[key] != value]
+    return f"epsilon {epsilon:.4g}" + ("" if delta is None else f" at delta {delta:g}")
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:
-    listed = list(lines)
-    if listed:
-        print(f"\n{title}")
-        for line in listed:
-            print(f"  - {line}")
-
-
-_METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
-_STATED = {"published, no guarantee": "as_published"} | {
-    f"sound, {words.replace(', at', ' at')}": unit for unit, words in UNITS.items()
-}
-_COSTS = ("rounds_executed", "wall_seconds", "peak_memory_mb")
+    if listed := [f"  - {line}" for line in lines]:
+        print("\n".join([f"\n{title}", *listed]))
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,59 +145,29 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     in code and machine: if it is empty, only the settings explain different results.
     """
     runs = (first, second)
-    ids, labels = ([run.get(key) for run in runs] for key in ("run_id", "algorithm"))
-    finals = [run.get("final") or {} for run in runs]
-    privacy = [run.get("privacy") or {} for run in runs]
+    finals, privacy = ([run.get(key) or {} for run in runs] for key in ("final", "privacy"))
+    stated = {"published, no guarantee": "as_published", **{f"sound, {words}": unit for unit, words in UNITS.items()}}
     return {
-        "runs": ids,
-        "algorithms": labels,
-        "settings": dict(_differing(first.get("config") or {}, second.get("config") or {})),
+        "runs": [run.get("run_id") for run in runs],
+        "algorithms": [run.get("algorithm") for run in runs],
+        "settings": _differing(*(run.get("config") or {} for run in runs)),
         "metrics": {name: [final.get(name) for final in finals] for name in _METRICS},
-        "epsilon": {name: [epsilon_of(each, unit) for each in privacy] for name, unit in _STATED.items()},
+        "epsilon": {name: [epsilon_of(each, unit) for each in privacy] for name, unit in stated.items()},
         "cost": {name: [run.get(name) for run in runs] for name in _COSTS},
-        "made_with": dict(_differing(_making(first), _making(second))),
+        "made_with": _differing(*({key: run.get(key) for key in _MADE_WITH} for run in runs)),
     }
 
 
-def print_comparison(comparison: Mapping[str, Any]) -> None:
+def _print_comparison(comparison: Mapping[str, Any]) -> None:
     print_table(("", "A", "B"), [("run", *comparison["runs"]), ("algorithm", *comparison["algorithms"])])
-    _print("Settings that differ", comparison["settings"], "the settings are the same")
-    _print("Metrics of the last round", dict(map(_in_percent, comparison["metrics"].items())), "")
-    _print("ε of the whole run", comparison["epsilon"], "")
-    _print("Cost", comparison["cost"], "")
-    _print("Code and machine that differ", comparison["made_with"], "code and machine are the same")
+    for part, (title, otherwise) in _PARTS.items():
+        print(f"\n{title}")
+        if rows := comparison[part]:
+            print_table(("", "A", "B"), [(name, *pair) for name, pair in rows.items()])
+        else:
+            print(otherwise)
 
 
-def _print(title: str, rows: Mapping[str, list[Any]], otherwise: str) -> None:
-    print(f"\n{title}")
-    if rows:
-        print_table(("", "A", "B"), [(name, *pair) for name, pair in rows.items()])
-    else:
-        print(otherwise)
-
-
-def _in_percent(metric: tuple[str, list[Any]]) -> tuple[str, list[Any]]:
-    """Accuracies in per cent, as every command prints them; losses as they are."""
-    name, values = metric
-    if not name.endswith("accuracy"):
-        return metric
-    return f"{name} (%)", [None if value is None else f"{100 * value:.2f}" for value in values]
-
-
-def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
     left, right = dict(flattened(dict(first))), dict(flattened(dict(second)))
-    for key in sorted(left | right):
-        if left.get(key) != right.get(key):
-            yield key, [left.get(key), right.get(key)]
-
-
-def _making(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    environment = manifest.get("environment") or {}
-    return {
-        "code": manifest.get("code_fingerprint"),
-        "commit": environment.get("git_commit"),
-        "device": environment.get("device_name"),
-        "threads": environment.get("threads"),
-        "python": environment.get("python"),
-        "packages": environment.get("packages") or {},
-    }
+    return {key: [left.get(key), right.get(key)] for key in sorted(left | right) if left.get(key) != right.get(key)}

@@ -25,6 +25,7 @@ from subjectdp.config.messages import (
     raise_all,
     unknown_key,
 )
+from subjectdp.config.resolve import unread_keys
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig, load_run
 from subjectdp.config.sections import DataConfig, RunSections, Section
 from subjectdp.data.catalogue import DATASETS
@@ -151,13 +152,6 @@ def values_of_axis(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _has_no_effect(key: str, points: Sequence[tuple[Mapping[str, Any], str]]) -> bool:
-    by_others: dict[str, set[str]] = {}
-    for axes, run_id in points:
-        by_others.setdefault(repr({k: v for k, v in axes.items() if k != key}), set()).add(run_id)
-    return len(by_others) < len(points) and all(len(ids) == 1 for ids in by_others.values())
-
-
 def _require_one_source(data: DataConfig, first: DataConfig) -> None:
     # runs that share prepared data also share path and expected counts
     for key in ("path", "expected"):
@@ -213,21 +207,6 @@ class Scenario(Section):
     def runs_by_id(self) -> dict[str, RunConfig]:
         """Run id -> run, in the order of the sweep."""
         return {run.run_id: run for points in self._blocks for _, run in points}
-
-    @cached_property
-    def repetitions(self) -> tuple[str, ...]:
-        """A line for each block and algorithm with sweep points that resolve to the same run."""
-        lines = []
-        for number, points in enumerate(self._blocks):
-            for label in dict.fromkeys(run.algorithm.label for _, run in points):
-                own = [(axes, run.run_id) for axes, run in points if run.algorithm.label == label]
-                idle = [key for key in own[0][0] if _has_no_effect(key, own)]
-                if (distinct := len({run_id for _, run_id in own})) < len(own) and idle:
-                    lines.append(
-                        f"sweep[{number}], {label}: {', '.join(idle)} has no effect here: "
-                        f"{len(own)} combinations, {distinct} distinct runs."
-                    )
-        return tuple(lines)
 
     @cached_property
     def _blocks(self) -> list[list[tuple[dict[str, Any], RunConfig]]]:
@@ -433,7 +412,13 @@ def _check_selections(scenario: Scenario) -> None:
 
 
 def _fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:
-    return all(_value(run, key) in _accepted(key, wanted) for key, wanted in selection.items())
+    """A run whose algorithm does not read a key, such as a baseline without privacy, fits any of its values."""
+    return all(_value(run, key) in _accepted(key, wanted) or _idle(run, key) for key, wanted in selection.items())
+
+
+def _idle(run: RunConfig, key: str) -> bool:
+    section, _, name = key.partition(".")
+    return name in unread_keys(run.algorithm.name).get(section, {})
 
 
 def _accepted(key: str, wanted: Any) -> list[Any]:

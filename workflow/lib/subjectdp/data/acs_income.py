@@ -7,8 +7,6 @@ one-hot by public code lists (occupations by blocks of 500 codes, places of birt
 does not say how it encodes them.
 """
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 printed, encryption, zip bombs and wrong sizes. Every problem is a DataError.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import struct
@@ -39,9 +37,7 @@ _BROKEN = (
 class Readable(Protocol):
     """What readers need of a binary stream."""
 
-    def read(self, size: int = -1, /) -> bytes:
-        """Up to ``size`` bytes (-1: all that is left); b'' at the end."""
-        ...
+    def read(self, size: int = -1, /) -> bytes: ...
 
 
 class Member(NamedTuple):
@@ -174,8 +170,7 @@ def _checked(path: Path, members: list[Member], largest: int) -> list[Member]:
 def _list_zip(path: Path, packed: zipfile.ZipFile) -> list[Member]:
     infos = packed.infolist()
     for info in infos:
-        problem = _problem(info)
-        if problem is not None:
+        if (problem := _problem(info)) is not None:
             raise DataError(f"{path}: entry {in_words(info.filename)} {problem}.")
     if len(set(packed.namelist())) != len(infos):
         raise DataError(f"{path} lists the same name twice.")
@@ -201,10 +196,8 @@ def _list_folder(path: Path) -> list[Member]:
         linked = [name for name in folders if Path(root, name).is_symlink()]
         for file in (Path(root, name) for name in (*linked, *names)):
             if not file.is_file() or not file.name.isprintable():
-                raise DataError(
-                    f"{in_words(str(file))} is not a plain file in {path}: devices, links to folders and names that "
-                    "cannot be printed are refused."
-                )
+                kinds = "devices, links to folders and names that cannot be printed are refused"
+                raise DataError(f"{in_words(str(file))} is not a plain file in {path}: {kinds}.")
             members.append(Member(file.relative_to(path).as_posix(), file.stat().st_size))
     return members
 

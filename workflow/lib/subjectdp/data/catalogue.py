@@ -4,8 +4,6 @@ Imports nothing heavy: the configuration, the rules and the plan read it before 
 result by itself: what a run depends on is in its configuration and in the prepared data.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal

@@ -4,8 +4,6 @@ A record is a label and 3,072 bytes. Nothing is unpacked to disk. The prepared d
 runs once for all runs (5.4 billion multiplications an image, some hours on a core).
 """
 
-from __future__ import annotations
-
 import tarfile
 import zlib
 from pathlib import Path

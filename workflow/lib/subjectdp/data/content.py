@@ -1,7 +1,5 @@
 """A data set in memory, as the parsers return it: its invariants, its counts, and the expected counts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

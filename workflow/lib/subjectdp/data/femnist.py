@@ -5,8 +5,6 @@ data/femnist) matches the two by the md5 of the file's bytes. Its results depend
 ``os.listdir``; here everything is taken in sorted order.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import logging
@@ -203,7 +201,7 @@ def read_images(
     """Digests (n,) of the raw bytes and, with ``decode``, pixels (n, 28, 28) of ``members``, in their order."""
     digests = np.empty(len(members), dtype=DIGEST)
     pixels = np.empty((len(members), SIDE, SIDE), dtype=np.uint8) if decode else None
-    progress = Progress(_LOGGER, f"{archive.path.name} {'images' if decode else 'digests'}", len(members), "files")
+    progress = Progress(_LOGGER, f"{archive.path.name}, {'images' if decode else 'digests'}", len(members))
     for index, member in enumerate(members):
         content = archive.read(member)
         digests[index] = np.void(hashlib.md5(content, usedforsecurity=False).digest())

@@ -4,8 +4,6 @@ The sha256, size and origin of a file that comes for the first time are recorded
 on, so that a mirror that changes its content under the same address is noticed.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -72,7 +70,6 @@ def read_lock(lock_file: Path) -> dict[str, _Record]:
 
 
 def _is_good(target: Path, source: SourceFile, known: _Record | None) -> bool:
-    """Whether the target is there and what it should be."""
     if not target.is_file():
         return False
     try:
@@ -84,11 +81,8 @@ def _is_good(target: Path, source: SourceFile, known: _Record | None) -> bool:
     return True
 
 
-# --- mirrors ------------------------------------------------------------------------------------------------
-
-
 def _from_mirrors(source: SourceFile, target: Path, known: _Record | None) -> str:
-    """Install the file from the first mirror that gives it; returns the mirror's URL."""
+    """Installs the file from the first mirror that gives it; returns the mirror's URL."""
     problems: list[str] = []
     part = target.with_name(f".{target.name}.part")
     for mirror in source.mirrors:
@@ -97,8 +91,7 @@ def _from_mirrors(source: SourceFile, target: Path, known: _Record | None) -> st
             _install(part, source, target, known, keep=False)
             return mirror.url
         except (OSError, DownloadError) as error:  # OSError: of requests and of the disk
-            reason = str(error).replace(str(part), mirror.url)
-            problems.append(reason if mirror.url in reason else f"{mirror.url}: {reason}")
+            problems.append(f"{mirror.url}: {str(error).replace(str(part), 'the file')}")
             _LOGGER.warning("%s: mirror refused: %s", source.name, problems[-1])
         finally:
             part.unlink(missing_ok=True)
@@ -117,23 +110,22 @@ def _download(mirror: Mirror, part: Path, needs_length: bool) -> None:
             session.mount(scheme, HTTPAdapter(max_retries=_ATTEMPTS))
         with session.get(mirror.url, stream=True, timeout=_TIMEOUT) as response:
             if response.status_code != 200:
-                raise DownloadError(f"{mirror.url}: status {response.status_code} {response.reason}")
+                raise DownloadError(f"status {response.status_code} {response.reason}")
             length = response.headers.get("Content-Length", "")
             framed = length != "" or "Transfer-Encoding" in response.headers
             if needs_length and not framed and mirror.bytes is None and mirror.sha256 is None:
-                raise DownloadError(f"{mirror.url}: no Content-Length, so that a truncation could not be noticed")
-            total = int(length) if length.isdecimal() else None
-            progress = Progress(_LOGGER, mirror.url.rpartition("/")[2], total, "MB", 1e6)
+                raise DownloadError("no Content-Length, so that a truncation could not be noticed")
+            label = f"bytes of {mirror.url.rpartition('/')[2]}"
+            progress = Progress(_LOGGER, label, int(length) if length.isdecimal() else None)
             with part.open("wb") as file:
                 for chunk in response.iter_content(1 << 16):
                     file.write(chunk)
                     progress.add(len(chunk))
             progress.finish()
-    size = part.stat().st_size
-    if mirror.bytes is not None and size != mirror.bytes:
-        raise DownloadError(f"{mirror.url}: {size} bytes came, {mirror.bytes} are expected")
+    if mirror.bytes is not None and part.stat().st_size != mirror.bytes:
+        raise DownloadError(f"{part.stat().st_size} bytes came, {mirror.bytes} are expected")
     if mirror.sha256 is not None and (digest := atomic.sha256_of(part)) != mirror.sha256:
-        raise DownloadError(f"{mirror.url}: sha256 is {digest}, expected {mirror.sha256}")
+        raise DownloadError(f"sha256 is {digest}, expected {mirror.sha256}")
 
 
 def _advice(source: SourceFile) -> str:
@@ -143,11 +135,8 @@ def _advice(source: SourceFile) -> str:
     )
 
 
-# --- checking and putting in place --------------------------------------------------------------------------
-
-
 def _install(file: Path, source: SourceFile, target: Path, known: _Record | None, keep: bool) -> None:
-    """Check ``file`` and make it ``target``, a text unpacked; ``keep``: leave ``file`` where it is."""
+    """Checks ``file`` and makes it ``target``, a text unpacked; ``keep``: leaves ``file`` where it is."""
     _check_format(file, source)
     with atomic.atomic_path(target) as temporary:
         if source.format == "text":
@@ -207,6 +196,6 @@ def _find_local(path: Path, source: SourceFile) -> Path:
             return archives.find_text(path, (source.name,))
         except DataError as error:
             raise DownloadError(f"data.path: {error}") from None
-    if (path / source.name).is_file():
-        return path / source.name
-    raise DownloadError(f"data.path {path} does not hold {source.name}. {_advice(source)}")
+    if not (path / source.name).is_file():
+        raise DownloadError(f"data.path {path} does not hold {source.name}. {_advice(source)}")
+    return path / source.name

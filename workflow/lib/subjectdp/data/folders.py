@@ -3,8 +3,6 @@
 The index is there exactly where the folder is complete, and its hashes say what each file is.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ IDX: two zero bytes, the type (8: unsigned bytes), the number of dimensions, eac
 the values row by row.
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zlib

@@ -5,8 +5,6 @@ value from a buffer; where the buffer ends within a value, more is read and the 
 need a pass over the file for each key, drops repeated keys and replaces lone surrogates in names.)
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

@@ -1,7 +1,5 @@
 """The JSON files of LEAF's output, in a folder, a zip file, or a single file. Imports nothing heavy."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -6,8 +6,6 @@ rules, so that all sources, seeds and fractions are treated alike. For Shakespea
 including the 79 windows that LEAF leaves out between the parts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -87,7 +85,7 @@ def load(dataset: str, path: Path) -> Content:
     users = Users(DATASETS[dataset].kind)
     with opened(path) as archive:
         files = find_files(archive)
-        progress = Progress(_LOGGER, f"{path.name}", sum(f.member.size for f in files), "MB", scale=1e6)
+        progress = Progress(_LOGGER, f"bytes of {path.name}", sum(f.member.size for f in files))
         for file in files:
             _read_file(archive, file, users, progress)
         progress.finish()

@@ -4,8 +4,6 @@ One rule for whoever names people: the engine, counts and tables (:func:`person`
 two subjects, and the guarantee would not be that of the person. A name never becomes part of a path.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Set

@@ -7,8 +7,6 @@ by counts (36 plays, 1,130 users, 4,226,206 windows), because a changed edition 
 error.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Where source files come from (config/datasets.yaml), and what a file or folder on this machine holds."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

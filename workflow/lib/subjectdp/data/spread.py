@@ -11,8 +11,6 @@ Every draw is keyed by the run's seed and the subject's id. A subject's silos th
 the other subjects or their number, and a cap of 4 keeps a subset of what a cap of 8 keeps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -12,8 +12,6 @@ spread of FEMNIST's: the settings use the counts of real writers, and two other 
 where the papers print a number (:func:`comparison_settings`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -83,9 +83,21 @@ def drawn_by(name: str) -> str:
 def build_figure(name: str, inputs: FigureInputs) -> Sheet:
     """A figure's panels, legend and notes, of the runs that it shows; errors as in :func:`make_figure`."""
     figure = entry(name)
-    own = inputs if figure.shown is None else replace(inputs, shown=figure.shown)
     build = getattr(importlib.import_module(figure.module_path), figure.builder.partition(".")[2])
-    return _with_predictions(build(own, name), inputs)
+    if figure.shown is None:
+        return _with_predictions(build(inputs, name), inputs)
+    from subjectdp.figures.panels import MOST_PANELS, stacked  # matplotlib: too heavy for the Snakefile
+
+    own = replace(inputs, shown=figure.shown)
+    sheets = []
+    for words, runs in own.settings():
+        try:
+            sheets.append((words, build(replace(own, only=runs), name)))
+        except DataError:  # of another data set, or too few runs of this setting
+            continue
+    if not sheets or sum(len(sheet.panels) for _, sheet in sheets) > MOST_PANELS:
+        sheets = [("", build(own, name))]
+    return _with_predictions(stacked(sheets), inputs)
 
 
 def _with_predictions(sheet: Sheet, inputs: FigureInputs) -> Sheet:

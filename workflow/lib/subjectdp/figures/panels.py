@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -29,6 +29,7 @@ MAX_PIXELS = 1600  # of height: browsers crop taller pictures in a Snakemake rep
 VALUE_COLUMNS = ["dataset", "quantity", "series", "x", "mean", "low", "high", "seeds"]
 PAGE_WIDTH, COLUMN_WIDTH = 7.0, 3.5  # inches
 _ROW_HEIGHT = 2.4  # inches
+_LOW_ROW = 1.8  # where settings are below one another
 _TYPICAL_DPI = 200
 _SAVED = {  # without dates, so that equal figures are equal files
     "svg": {"Date": None, "Creator": None},
@@ -94,6 +95,34 @@ class Sheet:
     def panels(self) -> tuple[Panel, ...]:
         """All panels in the order of their letters."""
         return tuple(panel for row in self.rows for panel in row)
+
+
+MOST_PANELS = len(ascii_lowercase)
+
+
+def stacked(sheets: Sequence[tuple[str, Sheet]]) -> Sheet:
+    """Sheets of the same figure, one for each setting (in words), below one another as one."""
+    (_, first), *more = sheets
+    if not more:
+        return first
+    rows, entries, notes = [], dict[tuple[str, str], LegendEntry](), dict[str, None]()
+    for number, (words, sheet) in enumerate(sheets):
+        for row in sheet.rows:
+            named = [
+                replace(p, key=f"{p.key}_{number + 1}", heading="\n".join(filter(None, (p.heading, words))))
+                for p in row
+            ]
+            rows.append(tuple(named))
+        notes |= dict.fromkeys(sheet.notes)
+        for entry in sheet.legend:
+            same = all(entry in other.legend for _, other in sheets)
+            entries.setdefault(("" if same else words, entry.text), entry)
+    legend = [replace(entry, text=f"{words}: {text}" if words else text) for (words, text), entry in entries.items()]
+    heights = tuple(height for _, sheet in sheets for height in sheet.row_heights)
+    runs = tuple(dict.fromkeys(run for _, sheet in sheets for run in sheet.runs))
+    height = min(first.row_height, _LOW_ROW)
+    sheet = replace(first, rows=tuple(rows), row_height=height, row_heights=heights)
+    return replace(sheet, legend=tuple(legend), notes=tuple(notes), runs=runs)
 
 
 def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path]:

@@ -4,8 +4,6 @@ cannot be drawn.
 Imports nothing heavy: the Snakefile reads it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.catalogue import entry
 from subjectdp.forecast.cost_model import expected_items, sizes_at_hand
 from subjectdp.results.labels import run_label
-from subjectdp.results.shown_runs import setting_columns, shown_rows
+from subjectdp.results.shown_runs import MOST_SETTINGS, setting_columns, settings_of, shown_rows
 
 _SLACK = 1.1  # by which a silo may be larger than the expected number of items says
 
@@ -69,7 +67,10 @@ def undrawable_figures(scenario: Scenario) -> Iterator[str]:
     rows = {run_id: _row(run) for run_id, run in scenario.runs_by_id.items()} if known else {}
     for name, shown in known.items():
         try:
-            shown_rows([rows[run.run_id] for run in scenario.runs_of_figure(name)], shown)
+            own = [rows[run.run_id] for run in scenario.runs_of_figure(name)]
+            settings = settings_of(own, shown)
+            for _, places in settings if len(settings) <= MOST_SETTINGS else [("", range(len(own)))]:
+                shown_rows([own[place] for place in places], shown)
         except DataError as problem:
             yield f"The figure {name} cannot be drawn. {problem}"
 

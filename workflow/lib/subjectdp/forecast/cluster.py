@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from subjectdp.errors import expected
+from subjectdp.errors import expected, unknown
 from subjectdp.forecast.cost_model import SIZES, SizeClass, forecast_seconds, size_class
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ MARGIN = 3
 
 LEAST_MINUTES = 5
 """What a job of trainings asks for at least."""
+
+KNOWN = (
+    *("GPU", "GPU_PARTITION", "CPU_PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "EXTRA", "MINUTES", "MEMORY_MB"),
+    *("RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),
+)
+"""What follows the prefix; the profile reads some of them itself."""
 
 _MODEL = re.compile(r"^gpu:(\w[\w.-]*)$")
 _GRES = re.compile(r"^gres=([A-Za-z][\w.-]*(?::(?!\d+$|\d+:)\w[\w.-]*)?)(?::1)?$")  # gpu, gpu:a100, gpu:1g.10gb
@@ -85,9 +91,12 @@ def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSett
     """The settings in the environment variables ``SUBJECTDP_SLURM_*``; an empty variable counts as unset.
 
     Raises:
-        ConfigError: a variable that cannot be read, with the allowed values.
+        ConfigError: a variable that cannot be read, with the allowed values; one that nothing reads.
     """
     values = {key.removeprefix(PREFIX): value for key, value in environment.items() if value}
+    for key in environment:
+        if key.startswith(PREFIX) and key.removeprefix(PREFIX) not in KNOWN:
+            raise unknown("variable", key, [PREFIX + name for name in KNOWN])
     gpu = values.get("GPU", "none")
     if gpu not in ("gpu", "none") and not _MODEL.match(gpu) and not _GRES.match(gpu):
         raise expected(f"{PREFIX}GPU", gpu, _STYLES)

@@ -1,7 +1,5 @@
 """The federation that a run will train on: its partition if it has been made, else a predicted one."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 

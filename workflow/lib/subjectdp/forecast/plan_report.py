@@ -1,12 +1,8 @@
 """A scenario's plan: what its runs guarantee and cost, as rows, as text, and as files in the scenario's folder."""
 
-from __future__ import annotations
-
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -15,22 +11,18 @@ import pandas as pd
 
 from subjectdp.accounting.calibration import cached
 from subjectdp.accounting.plan_run import draft_run, plan_run
-from subjectdp.accounting.sound import averaged_noise
 from subjectdp.accounting.statements import stated_epsilons
 from subjectdp.config import paths
 from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
-from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.partition import Partition
-from subjectdp.errors import PrivacyError, SubjectDPError
+from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.before_start import undrawable_figures
 from subjectdp.forecast.cost_model import SizeClass, size_class, work_of
 from subjectdp.forecast.federations import COUNTS, federation_of
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
-from subjectdp.models.catalogue import SHAPES
-from subjectdp.plan.plan import PrivacyPlan, TrustModel
 from subjectdp.results.labels import run_label
 
 _HEADER = (
@@ -44,16 +36,6 @@ _EPSILONS = {  # column: name of the statement
     "epsilon_sound_subject": "subject",
 }
 _WIDTH = 110
-
-WARN_ABOVE = 1.0
-"""Ratio of noise to scale from which on a plan warns."""
-
-LINEAR_SCALE = 5.0
-"""Noise a weight that a linear model on inputs of norm 1 stands: the logits of a trained one are of about that size.
-
-On the embedded data lower rates cost accuracy where the noise is 3.5 and 5 (39 to 31 %, 62 to 53 %), and gain it where
-it is 5.8 and 8.7 (13 to 16 %, 21 to 36 %).
-"""
 
 
 @dataclass(frozen=True)
@@ -76,8 +58,6 @@ class Forecast:
     size: SizeClass  # class of time and memory on a cluster
     hours_a_run: float
     hours: float  # of the unfinished runs, one after another on one CPU core
-    noise_a_weight: float | None  # of all rounds, on the global model; None: not known
-    weight_scale: float | None  # of the weights before training
 
 
 def forecast(
@@ -104,7 +84,7 @@ def forecast(
 def _forecast(runs: list[RunConfig], settings: str, results: str) -> Forecast:
     run, partition = runs[0], None
     stated: dict[str, Any] = {"federation": "none", "problem": None, "rounds": run.training.rounds}
-    stated |= {"noise_a_weight": None, **dict.fromkeys(_EPSILONS)}
+    stated |= dict.fromkeys(_EPSILONS)
     try:
         partition, stated["federation"] = federation_of(run, results)
         stated |= _privacy(run, partition, results)
@@ -127,7 +107,6 @@ def _forecast(runs: list[RunConfig], settings: str, results: str) -> Forecast:
         size=size_class(run),
         hours_a_run=hours,
         hours=hours * (len(runs) - finished),
-        weight_scale=None if stated["noise_a_weight"] is None else weight_scale(run),
         **stated,
     )
 
@@ -145,7 +124,7 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
     inputs = {"plan": facts, "code": fingerprint("subjectdp.accounting.statements")}
     epsilons = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
     stated = {column: epsilons[name] for column, name in _EPSILONS.items()}
-    return {"rounds": plan.rounds, "noise_a_weight": noise_a_weight(run, plan), **stated}
+    return {"rounds": plan.rounds, **stated}
 
 
 def plan_scenario(
@@ -176,7 +155,6 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast]) -> str:
         "",
         *_notes(rows),
         *(line for problem in undrawable_figures(scenario) for line in wrap(f"Will not start: {problem}", _WIDTH)),
-        *scenario.repetitions,
     ]
     return "\n".join(lines) + "\n"
 
@@ -207,26 +185,7 @@ def _notes(rows: Sequence[Forecast]) -> list[str]:
         + " A published ε is what the paper claims, no guarantee; no number under a sound ε: none can be given.",
         "Hours: operations of all local steps and evaluations at the pace of one CPU core, 50 GFLOP/s.",
     ]
-    return [line for note in [*notes, *_noisy(rows), *_refused(rows)] for line in wrap(note, _WIDTH)]
-
-
-def _noisy(rows: Sequence[Forecast]) -> list[str]:
-    ratios = {
-        f"{row.label} on {row.dataset}" + (f" ({row.settings})" if row.settings else ""): (
-            row.noise_a_weight / row.weight_scale
-        )
-        for row in rows
-        if row.noise_a_weight is not None
-        and row.weight_scale is not None
-        and row.noise_a_weight > WARN_ABOVE * row.weight_scale
-    }
-    if not ratios:
-        return []
-    named = ", ".join(f"{name} {ratio:.2g}" for name, ratio in sorted(ratios.items(), key=lambda each: -each[1]))
-    return [
-        "WARNING: the noise of all rounds on a weight exceeds the scale of the weights before training, and will "
-        f"drown the model; times the scale: {named}. Lower the rate or the number of steps, or take a smaller model."
-    ]
+    return [line for note in [*notes, *_refused(rows)] for line in wrap(note, _WIDTH)]
 
 
 def _refused(rows: Sequence[Forecast]) -> list[str]:
@@ -239,50 +198,3 @@ def _refused(rows: Sequence[Forecast]) -> list[str]:
         f"({', '.join(dict.fromkeys(f'{row.label} on {row.dataset}' for row in refused))}): {problem}"
         for problem, refused in by_reason.items()
     ]
-
-
-# --- noise against the scale of the weights -----------------------------------------------------------------
-
-
-def weight_scale(run: RunConfig) -> float:
-    """Standard deviation of the largest layer's weights at the start of a run.
-
-    Linear models have fixed features (``models.fixed``) or start at zero (``models.text``), and inputs of norm 1:
-    :data:`LINEAR_SCALE`.
-    """
-    return _scale(str(run.model.name), json.dumps(run.model.parameters, sort_keys=True), run.data.dataset)
-
-
-@cache
-def _scale(name: str, parameters: str, dataset: str) -> float:
-    from subjectdp.models.build import build_model  # torch: here, for runs that are refused need none
-    from subjectdp.models.fixed import fixed_features
-
-    facts = DATASETS[dataset]
-    shape = facts.shape or SHAPES[facts.kind]
-    model = build_model(name, facts.classes, facts.kind, 0, json.loads(parameters), shape)
-    largest = max(model.parameters(), key=lambda weights: weights.numel()).detach()
-    linear = fixed_features(model) is not None or not largest.any()
-    return LINEAR_SCALE if linear else float(largest.std())
-
-
-def noise_a_weight(run: RunConfig, plan: PrivacyPlan) -> float | None:
-    """Standard deviation of the noise of all rounds on a weight of the global model.
-
-    SGD adds a step's noise times the rate, momentum over 1 - m as much. Adam divides a step by its own size, so that
-    one of pure noise moves a weight by about the rate, whatever the clip norm. None without noise, for noise that is
-    added after the local steps, and for noise or divisor that depend on the mini-batch.
-    """
-    if plan.clip_norm is None or plan.mechanism.noised_after_steps:
-        return None
-    try:
-        averaged = averaged_noise(plan) * plan.clip_norm
-    except PrivacyError:
-        return None
-    optimizer, steps = run.training.optimizer, plan.rounds * max(silo.steps_per_round for silo in plan.silos)
-    if optimizer.name == "adam":
-        independent = 1 if plan.mechanism.trust is TrustModel.CENTRAL else len(plan.silos)
-        averaged = 1 / math.sqrt(independent)
-    elif optimizer.name == "momentum":
-        averaged /= 1 - optimizer.momentum
-    return averaged * optimizer.learning_rate * math.sqrt(steps)

@@ -1,7 +1,5 @@
 """The log file of a workflow job, with user errors in one line instead of a traceback."""
 
-from __future__ import annotations
-
 import gc
 import io
 import logging

@@ -4,8 +4,6 @@ They make hundreds of thousands of objects that stay. To look through them again
 takes a quarter of a training's start and end (3.3 instead of 4.5 CPU-seconds). ``io.job_log`` turns it on again.
 """
 
-from __future__ import annotations
-
 import gc
 
 gc.disable()

@@ -6,8 +6,6 @@ Without any kernel locks filelock falls back to a marker file; then the mark of 
 the message asks to remove it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

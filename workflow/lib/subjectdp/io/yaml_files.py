@@ -3,8 +3,6 @@
 Snakemake has loaded the files before; it takes the last of equal keys and reads ``1e-5`` (YAML 1.1) as text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable
 from pathlib import Path

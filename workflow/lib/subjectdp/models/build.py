@@ -1,7 +1,5 @@
 """Building a model of the catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Imports nothing heavy: the configuration reads it. ``subjectdp.models.build`` builds the models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

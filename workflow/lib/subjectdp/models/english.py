@@ -5,8 +5,6 @@ d061a81 made them: a small network learns to predict the next character of the t
 so the features cost no privacy and are computed once.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected

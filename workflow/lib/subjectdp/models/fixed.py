@@ -5,8 +5,6 @@ mean less noise. The features depend on one item at a time and on no private dat
 computes them once (``DeviceDataset``), and a round is a few matrix products.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

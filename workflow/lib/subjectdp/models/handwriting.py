@@ -6,8 +6,6 @@ benchmarks.pretrain`` of commit d061a81 made them: it generates characters, whic
 on them. They depend on no protected data, so the features cost no privacy and may be computed once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

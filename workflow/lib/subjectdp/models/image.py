@@ -4,8 +4,6 @@ Inputs are float (B, channels, height, width), levels above the background's shi
 outputs are logits (B, classes).
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 

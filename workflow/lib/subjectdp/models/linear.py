@@ -5,8 +5,6 @@ convex function of the weights, and its gradient for one item, (p - y) ⊗ φ wi
 exceeds √2: clipping to √2 changes nothing, and the loss is √2-Lipschitz everywhere.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

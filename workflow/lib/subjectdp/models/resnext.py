@@ -5,8 +5,6 @@ with the names of its checkpoint (github.com/bearpaw/pytorch-classification), wi
 groups follow from the checkpoint's shapes, so that a test's network may be small.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ private learning needs better features (or much more data)". Filters and subsamp
 2020), so that coefficients can be compared.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

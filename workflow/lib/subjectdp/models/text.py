@@ -1,7 +1,5 @@
 """Recurrent networks for next-character prediction: inputs int64 (B, 80), outputs logits (B, classes)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -8,8 +8,6 @@ Floating-point numbers leak (Mironov 2012): which of them noise can turn a sum i
 the result is rounded to a public grid.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ same key gives the same bits on every machine. Keys are hashed (BLAKE2b), so nei
 0 is a seed like any other.
 """
 
-from __future__ import annotations
-
 import hashlib
 from enum import StrEnum
 from typing import Any, cast

@@ -115,11 +115,6 @@ class Grid:
         return self.clip_norm / self.step
 
     @property
-    def largest_entry(self) -> int:
-        """Largest absolute value of one integer of one rounded gradient."""
-        return math.ceil(self.scaled_norm)
-
-    @property
     def l2(self) -> float:
         """L2 sensitivity of a sum of rounded gradients to one of them, in steps."""
         return rounded_l2_bound(self.scaled_norm, self.dimension, self.condition)

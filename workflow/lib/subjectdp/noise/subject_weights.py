@@ -7,8 +7,6 @@ contributions add up, and Σ_i w_{a,i} ≤ 1 is needed (ULDP-FL, Kato et al., ar
 on its own numbers of items and on public constants only, so adding or removing a subject changes no other weights.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Keyed torch generators, for draws other than a plan's noise (see :mod:`subjectdp.noise.keys`)."""
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

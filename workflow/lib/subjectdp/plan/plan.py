@@ -5,8 +5,6 @@ No other object carries a sampling probability or a noise multiplier. An algorit
 plan. The enums are also the allowed values of the configuration and of the command line.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any

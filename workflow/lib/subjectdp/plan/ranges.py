@@ -3,8 +3,6 @@
 ``true`` is not a number: pydantic alone would read it as 1.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field

@@ -1,7 +1,5 @@
 """How many rounds a run has, from its settings alone."""
 
-from __future__ import annotations
-
 import math
 from typing import Protocol
 

@@ -3,8 +3,6 @@
 Messages name the configuration's keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pydantic import TypeAdapter, ValidationError

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from subjectdp.data.statistics import all_settings
 from subjectdp.errors import DataError, expected
 from subjectdp.results.select import choose_setting
-from subjectdp.results.shown_runs import Shown
+from subjectdp.results.shown_runs import MOST_SETTINGS, Shown, settings_of
 
 RUN_COLUMNS = [
     *("run_id", "seed", "dataset", "source", "synthetic", "trimmed", "algorithm", "variant", "label"),
@@ -90,6 +90,7 @@ class FigureInputs:
     noise: Path | None = None  # noise on the averaged gradient, planned and measured (utility)
     targets: Path | None = None  # config/targets.csv
     shown: Shown = Shown()  # which runs the figure shows
+    only: frozenset[str] | None = None  # ids of the runs that are read; None: all
 
     def path(self, name: str) -> Path:
         """The path of an input; DataError if it is not given."""
@@ -104,7 +105,16 @@ class FigureInputs:
 
     def read_runs(self) -> pd.DataFrame:
         """The index of runs, one row per run."""
-        return self.read("runs", RUN_COLUMNS)
+        runs = self.read("runs", RUN_COLUMNS)
+        return runs if self.only is None else runs[runs["run_id"].isin(self.only)]
+
+    def settings(self) -> list[tuple[str, frozenset[str]]]:
+        """The settings that the figure shows side by side, in words, and the runs of each; one if they are too many."""
+        runs = self.read_runs()
+        found = settings_of(runs.to_dict("records"), self.shown)
+        if not 1 < len(found) <= MOST_SETTINGS:
+            return [("", frozenset(runs["run_id"]))]
+        return [(words, frozenset(runs["run_id"].iloc[places])) for words, places in found]
 
     def shown_runs(self) -> tuple[pd.DataFrame, list[str]]:
         """The runs that the figure shows, and a note for each choice that left runs out.

@@ -5,9 +5,11 @@ Decided from settings alone, so that a figure that cannot be drawn is refused be
 """
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from subjectdp.algorithms.registry import is_private
@@ -19,6 +21,7 @@ Row = Mapping[Any, Any]
 """A run: its label, and at least the columns of :func:`setting_columns`."""
 
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
+_MOST_COMBINATIONS = 1000
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
 
 
@@ -66,6 +69,68 @@ def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
         "own_noise_only": bool(joint.get("own_noise_only")),
         "setting": json.dumps(shared, sort_keys=True),
     }
+
+
+MOST_SETTINGS = 6
+"""That a figure shows side by side; of more it shows one, and says so."""
+
+
+def settings_of(rows: Sequence[Row], shown: Shown) -> list[tuple[str, list[int]]]:
+    """The settings among the runs of each data set, in words, and the positions of the runs of each.
+
+    A baseline that does not read a swept key, and an algorithm with rounds or mini-batches of its own, are in all of
+    them. One setting, all runs, where no data set has several.
+
+    Raises:
+        DataError: no run is left.
+    """
+    candidates = _candidates(rows, shown)
+    found: list[tuple[str, list[int]]] = []
+    datasets = datasets_in_order(rows[place]["dataset"] for place in candidates)
+    for dataset in datasets:
+        found += _settings_of_data([place for place in candidates if rows[place]["dataset"] == dataset], rows, shown)
+    return found if len(found) > len(datasets) else [("", sorted(candidates))]
+
+
+def _settings_of_data(part: list[int], rows: Sequence[Row], shown: Shown) -> list[tuple[str, list[int]]]:
+    columns = [name for name in _COLUMNS if name not in shown.vary]
+    swept = [sorted({rows[place][name] for place in part}, key=_in_order) for name in columns]
+    found: dict[tuple[int, ...], tuple[Any, ...]] = {}
+    for values in product(*swept) if math.prod(map(len, swept)) <= _MOST_COMBINATIONS else ():
+        places = part
+        for column, value in zip(columns, values, strict=True):
+            places = [place for place in places if rows[place][column] == value or _anywhere(rows, part, place, column)]
+        if any(all(rows[place][c] == v for c, v in zip(columns, values, strict=True)) for place in places):
+            found.setdefault(tuple(sorted(places)), values)
+    named = _telling(list(found.values()))
+    return [
+        (", ".join(_words(columns[number], values[number]) for number in named), list(places))
+        for places, values in found.items()
+    ] or [("", part)]
+
+
+def _anywhere(rows: Sequence[Row], part: Sequence[int], place: int, column: str) -> bool:
+    """Whether a run is shown whatever the value of the column."""
+    row = rows[place]
+    if column in ("mode", "horizontal", "epsilon", "delta"):
+        return not is_private(row["algorithm"])
+    return column in ("rounds", "batch_size") and all(
+        rows[other][column] == row[column] for other in part if rows[other]["label"] == row["label"]
+    )
+
+
+def _telling(settings: Sequence[tuple[Any, ...]]) -> list[int]:
+    """The fewest places of the settings' values, from the last on left out, that still tell them apart."""
+    named = list(range(len(settings[0]) if settings else 0))
+    for place in named[::-1]:
+        fewer = [each for each in named if each != place]
+        if len({tuple(values[each] for each in fewer) for values in settings}) == len(settings):
+            named = fewer
+    return named
+
+
+def _in_order(value: Any) -> tuple[bool, Any]:
+    return isinstance(value, str), value
 
 
 def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]:
@@ -141,6 +206,8 @@ def _at(rows: Sequence[Row], part: Sequence[int], column: str, value: Any) -> li
 
 def _words(column: str, value: Any) -> str:
     names = {"alpha": "α", "epsilon": "ε", "delta": "δ", "batch_size": "batch size"}
+    if column in ("mode", "horizontal"):
+        return str(value).replace("_", " ")
     shown = format_number(value) if isinstance(value, int | float) else str(value).replace("_", " ")
     return f"{names.get(column, column)} = {shown}"
 

@@ -4,8 +4,6 @@ The draws are keyed by (root seed, round, silo, step) and by nothing else: not b
 all algorithms of one seed see the same mini-batches if their sampling probability and silo are the same.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """From a run's configuration and folders to its inputs, and from these to the federation that trains."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

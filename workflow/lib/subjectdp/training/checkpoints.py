@@ -10,8 +10,6 @@ drawn from, so that a stopped run can go on with the same draws. Its owner alone
 overwritten, when the run ends: what a disk or a snapshot keeps of deleted files is outside this program's reach.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

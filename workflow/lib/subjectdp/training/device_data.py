@@ -5,8 +5,6 @@ a data set needs the same ones. A file carries the hash of its content; one that
 computed anew. Features are computed in the same portions with and without a cache, so that results have the same bits.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

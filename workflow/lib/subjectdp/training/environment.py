@@ -1,7 +1,5 @@
 """The environment of a run: device, versions, commit, memory."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

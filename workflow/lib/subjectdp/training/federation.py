@@ -3,8 +3,6 @@
 Optimisers are post-processing of what a silo has noised, but not of a sum over silos.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -72,7 +70,7 @@ class Federation:
 
     Silos keep no state between rounds, so that any process with the same federation can train any silo. The engine's
     parameters are working memory: every round starts by loading the global model into them. Raises ConfigError for
-    integer noise with an optimiser or a ring that does not fit, PrivacyError for an optimiser whose updates are not
+    integer noise with an optimiser that does not fit, PrivacyError for an optimiser whose updates are not
     linear where the plan counts on it.
     """
 
@@ -98,7 +96,7 @@ class Federation:
 
     @cached_property
     def integer_noise(self) -> IntegerNoise:
-        """Grids and ring of a plan with Skellam noise."""
+        """The grid of a plan with Skellam noise."""
         return integer_noise(self.plan, self.engine.flat.size, self.optimiser)
 
     @cached_property

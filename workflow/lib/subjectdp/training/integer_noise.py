@@ -1,4 +1,4 @@
-"""Integer noise in a federation: the silos' grids, the ring of their sums, sums of rounded gradients."""
+"""Integer noise in a federation: the grid, secure sums, sums of rounded gradients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.func import functional_call, grad, vmap
 
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.errors import ConfigError, PrivacyError, expected
-from subjectdp.noise.secure_sum import WRAP_PROBABILITY, Ring, SiloBound, checked_sum, largest_sum, ring_for
+from subjectdp.noise.secure_sum import modular_sum
 from subjectdp.noise.skellam import Grid
-from subjectdp.plan.plan import PrivacyPlan, SamplingMethod
+from subjectdp.plan.plan import PrivacyPlan
 
 if TYPE_CHECKING:
     from subjectdp.algorithms.protocols import Batch
@@ -30,19 +30,18 @@ class IntegerNoise:
     """Public numbers of a run with integer noise."""
 
     grid: Grid  # of steps C over 2^bits
-    ring: Ring
     unit: float  # how far one integer moves a parameter
 
     def secure_sum(self, updates: Iterable[Tensor]) -> Tensor:
         """Σ of integer vectors (P,) in the ring; DataError if it wrapped around."""
-        return torch.from_numpy(checked_sum((update.numpy() for update in updates), self.ring))
+        return torch.from_numpy(modular_sum(update.numpy() for update in updates))
 
 
 def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig) -> IntegerNoise:
-    """Grids and ring of a plan with Skellam noise for P = ``dimension`` parameters.
+    """The grid of a plan with Skellam noise for P = ``dimension`` parameters.
 
     Raises:
-        ConfigError: an optimiser whose updates are no multiples of the grid, or an update that no ring holds.
+        ConfigError: an optimiser whose updates are no multiples of the grid.
         PrivacyError: gradients that are not clipped, or noise too wide for the sampler.
     """
     if optimiser.name != "sgd":
@@ -50,23 +49,10 @@ def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig)
         raise expected("training.optimizer.name", optimiser.name, allowed, ConfigError)
     if plan.clip_norm is None:
         raise PrivacyError("Expected clipped gradients with Skellam noise, the plan clips nothing.")
-    settings = plan.settings
-    grid = Grid.of_bits(settings.gradient_bits, plan.clip_norm, dimension)
-    fixed = settings.sampling is SamplingMethod.FIXED_BATCH_SIZE
-    bounds = [
-        SiloBound(
-            items=settings.batch_size if fixed else silo.items,
-            sampling_probability=1.0 if fixed else silo.sampling_probability,
-            steps=silo.steps_per_round,
-            largest_entry=grid.largest_entry,
-            noise_variance=grid.variance(silo.noise_multiplier),
-        )
-        for silo in plan.silos
-    ]
-    participants = len(bounds) if settings.silos_per_round is None else settings.silos_per_round
-    bound = largest_sum(bounds, participants, plan.rounds, dimension, WRAP_PROBABILITY)
-    unit = optimiser.learning_rate * grid.step / plan.silos[0].divisor
-    return IntegerNoise(grid, ring_for(bound), unit)
+    grid = Grid.of_bits(plan.settings.gradient_bits, plan.clip_norm, dimension)
+    for silo in plan.silos:
+        grid.variance(silo.noise_multiplier)  # refused now, not in the first round
+    return IntegerNoise(grid, optimiser.learning_rate * grid.step / plan.silos[0].divisor)
 
 
 def rounded_sum(

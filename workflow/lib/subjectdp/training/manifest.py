@@ -1,7 +1,5 @@
 """A run's identity, known before it starts, and its manifest, written when it is done."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a run records: local steps, evaluated rounds, its progress, and the state that later rounds start from."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

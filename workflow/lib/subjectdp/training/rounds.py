@@ -5,8 +5,6 @@ step is four calls from here: ``run_round``, ``train_silo``, the algorithm's ``l
 and the clipping engine.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """One run from its configuration to its results: read, plan, lock, build, train round by round, write."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """One local step of a silo (``algorithms.protocols.LocalStep``): sampling, clipping and noise as the plan says."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

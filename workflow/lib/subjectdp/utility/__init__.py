@@ -3,8 +3,6 @@
 The columns of the two tables stand here, for readers without torch.
 """
 
-from __future__ import annotations
-
 EMPIRICAL, POPULATION = "empirical", "population"
 EXCESS_COLUMNS = (
     *("dataset", "synthetic", "algorithm", "label", "theorem", "seed"),  # algorithm: name or name:variant

@@ -16,8 +16,6 @@ The paper lets σ be both the noise on the gradient (the term ησ²d of its Lem
 functions named after theorems follow the printed statements (D-71). All losses are in nats.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

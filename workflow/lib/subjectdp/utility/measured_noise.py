@@ -5,8 +5,6 @@ difference of the two models. What remains is the difference of two draws of noi
 Sampling, clipping, noise, divisor and averaging are those of training.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ They go through the same reading and partitioning as the real data, need no netw
 their results are shown. See docs/data.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Synthetic ACS person files: 51 regions of very different sizes, each with a distribution of its own."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

@@ -4,8 +4,6 @@ Each image is a class's outline, warped, in a brightness and with a texture of i
 classes overlap as the real ones do (shirt, T-shirt, pullover and coat differ in sleeves and length only).
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

@@ -5,8 +5,6 @@ glyph with a pen of radius r is then "distance <= r", after any smooth warp of t
 fixed-point integers, so that a pixel does not flip where a processor rounds the last bit differently.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path

@@ -9,8 +9,6 @@ rare speck of dirt.
 A writer's images depend on nothing but (seed, writer, items): they are the same whoever else takes part.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

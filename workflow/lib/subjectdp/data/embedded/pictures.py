@@ -4,8 +4,6 @@ Each picture is a form on a background, both coloured; classes differ by form, a
 has one block a stage: its features are random ones, at a fortieth of the cost of ResNeXt-29.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile

@@ -7,8 +7,6 @@ apart under the title THE COMEDY OF ERRORS. The author's line and that title are
 every other word is invented.
 """
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import dataclass
 from math import exp

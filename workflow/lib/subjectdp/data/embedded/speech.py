@@ -6,8 +6,6 @@ one language, so a model learns from every character, and each pulls it another 
 identically distributed.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect
 from collections.abc import Callable, Sequence

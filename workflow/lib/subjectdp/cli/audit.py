@@ -1,0 +1,74 @@
+"""``subjectdp audit``: attacks on an algorithm at the papers' scale, in under a minute."""
+
+import argparse
+import time
+from dataclasses import replace
+from typing import Any
+
+from subjectdp.auditing import cases
+from subjectdp.auditing.cases import Case
+from subjectdp.auditing.findings import Finding
+from subjectdp.auditing.lower_bounds import CONFIDENCE
+from subjectdp.auditing.suite import audit_case
+from subjectdp.cli.parser import add_json
+from subjectdp.errors import expected, unknown
+from subjectdp.io.printing import print_json, print_table
+
+_PILOT, _FEWEST = 500, 1000  # runs that give the pace; runs of the shortest attack
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "audit",
+        description="Attacks an algorithm at the papers' FEMNIST scale: a subject is there or not, many times, and the "
+        "best test on what the attacker sees guesses which. Prints lower bounds on ε, each right with 95 % confidence. "
+        "The scenario audit has them all, with more runs.",
+    )
+    parser.add_argument("algorithm", help="algorithm, for instance higrad_avg_dp:v1")
+    parser.add_argument("--seconds", type=float, default=45.0, help="time for all attacks (default: %(default)g)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the attacks (default: %(default)s)")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints the lower bounds. ConfigError for an algorithm that no audit attacks."""
+    if not options.seconds > 0:
+        raise expected("--seconds", options.seconds, "above 0")
+    every = cases.monte_carlo_cases("full")
+    chosen = [case for case in every if options.algorithm in (case.algorithm, _name(case))]
+    if not chosen:
+        raise unknown("algorithm", options.algorithm, dict.fromkeys(map(_name, every)))
+    if not options.json:
+        print(f"{len(chosen)} attack{'s' * (len(chosen) > 1)} on {options.algorithm}, about {options.seconds:g} s")
+    found = [_attacked(case, options.seconds / len(chosen), options.seed) for case in chosen]
+    if options.json:
+        print_json([finding.details | {"line": finding.line, "lower_bound": finding.lower_bound} for finding in found])
+        return
+    heads = ("plan", "attacked", "ε claimed or stated", "provable ε", "ε at least", "runs", "verdict")
+    print_table(heads, map(_row, found))
+    print(
+        "At least: with 95 % confidence, each attack by itself. A bound cannot exceed about the logarithm of the runs."
+    )
+
+
+def _name(case: Case) -> str:
+    return case.algorithm if case.variant is None else f"{case.algorithm}:{case.variant}"
+
+
+def _attacked(case: Case, seconds: float, seed: int) -> Finding:
+    """The attack with as many runs as the time allows."""
+    alone = replace(case, confidence=CONFIDENCE)
+    audit_case(replace(alone, runs=_PILOT), seed)  # the noise is calibrated, the code is loaded
+    start = time.monotonic()
+    audit_case(replace(alone, runs=_PILOT), seed)
+    pace = (time.monotonic() - start) / _PILOT
+    return audit_case(replace(alone, runs=min(case.runs, max(_FEWEST, int(seconds / pace)))), seed)
+
+
+def _row(finding: Finding) -> tuple[Any, ...]:
+    refuted = finding.lower_bound > finding.claimed_epsilon
+    epsilons = (f"{each:.3g}" for each in (finding.claimed_epsilon, finding.true_epsilon, finding.lower_bound))
+    plan = f"{finding.mechanism.title}, {str(finding.mechanism.mode).replace('_', ' ')}"
+    return plan, finding.setting, *epsilons, f"{finding.runs:,}", "refuted" if refuted else "not refuted"

@@ -90,7 +90,6 @@ def test_a_number_is_one_and_in_its_range(key: str) -> None:
 
 
 RELEASE = {"algorithm": "subject_release", "privacy": {"mode": "sound"}}
-SAMPLING = {"algorithm": "subject_sampling", "privacy": {"mode": "sound"}}
 WHOLE_CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("unknown section", {"run": {"privcy": {}}}, ["'run.privcy'", "Did you mean 'run.privacy'?"]),
     ("unknown key", {"run": {"privacy": {"epsilonn": 1}}}, ["'run.privacy.epsilonn'", "privacy.epsilon'?"]),

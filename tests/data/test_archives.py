@@ -85,10 +85,8 @@ def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
         _names(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "told"), [("a\nb", "cannot be printed"), ("a\u202eb", "cannot be printed"), ("a" * 2000, "too long")]
-)
-def test_odd_names_are_refused(tmp_path: Path, name: str, told: str) -> None:
+@pytest.mark.parametrize("name", ["a\nb", "a\u202eb", "a" * 2000])
+def test_odd_names_are_refused(tmp_path: Path, name: str) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr(name, b"x")
     with pytest.raises(DataError, match="too long or cannot be printed"):

@@ -97,6 +97,3 @@ def test_what_a_variable_holds_is_not_expanded_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("SUBJECTDP_ANY", f"${{{TOKEN[0]}}}")
     run = load_run({"data": {"source": "leaf_json", "path": "${SUBJECTDP_ANY}/a.zip"}})
     assert run.data.path == f"${{{TOKEN[0]}}}/a.zip"
-
-
-_TABLE = "femnist: {{license: x, files: {{{}: {{format: zip, mirrors: [{{url: '{}', bytes: 1, sha256: null}}]}}}}}}"

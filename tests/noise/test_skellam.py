@@ -198,8 +198,6 @@ def test_a_fine_grid_costs_nothing_and_a_coarse_one_costs_what_rounding_adds() -
     assert math.sqrt(coarse.variance(0.9)) * coarse.step > 10 * 0.9
 
 
-def test_real_values_of_the_integers() -> None:
-    grid = Grid.of_bits(3, 2.0, 3)
-    assert grid.to_real(np.array([1, -4, 8])).tolist() == [0.25, -1.0, 2.0]
+def test_a_grid_has_a_finite_clip_norm() -> None:
     with pytest.raises(PrivacyError, match="clip_norm"):
         Grid(1.0, math.inf, 3)

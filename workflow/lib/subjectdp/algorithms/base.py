@@ -156,10 +156,6 @@ class Algorithm:
         special = any(_within(key, each) for each in SPECIAL_KEYS)
         return not special or any(_within(key, each) for each in self.reads)
 
-    def reads_section(self, section: str) -> bool:
-        """Whether a run reads any key of a section of ``SPECIAL_KEYS``."""
-        return any(_within(key, section) for key in self.reads)
-
     @property
     def variants(self) -> tuple[str | None, ...]:
         """Its variants, the default one first; (None,) where there is only one."""

@@ -212,15 +212,11 @@ def read_images(
     return digests, pixels
 
 
-def leaf_pixels(png: bytes, name: str = "image", reducing_gap: float | None = None) -> NDArray[np.uint8]:
+def leaf_pixels(png: bytes, name: str = "image") -> NDArray[np.uint8]:
     """The 28 x 28 grey levels that LEAF divides by 255: (28, 28) uint8; DataError for an unsuitable image.
 
-    LEAF (data/femnist/preprocess/data_to_json.py) converts to ``L`` and calls ``thumbnail((28, 28),
-    ANTIALIAS)``, which for a square image is one Lanczos resize over the whole image, computed in 8 bits.
-    Since Pillow 7, ``thumbnail`` first halves a 128 x 128 image with a box filter (its default
-    ``reducing_gap=2.0``), before that it did not: public LEAF outputs of both kinds exist, 0.2 grey levels
-    apart in the mean. The resize is therefore written out here, with ``reducing_gap`` None: what LEAF's
-    published runs (2018-2019, Pillow 5 and 6) did.
+    LEAF (data/femnist/preprocess/data_to_json.py) converts to ``L`` and calls ``thumbnail``, in Pillow 5 and 6 one
+    Lanczos resize in 8 bits. Later versions halve the image with a box filter first, so the resize is written out.
     """
     side = _declared_side(png, name)
     try:
@@ -237,7 +233,7 @@ def leaf_pixels(png: bytes, name: str = "image", reducing_gap: float | None = No
     except _BROKEN as error:
         raise DataError(f"{name} is not a readable PNG image ({error}).") from None
     if side != SIDE:
-        grey = grey.resize((SIDE, SIDE), Image.Resampling.LANCZOS, reducing_gap=reducing_gap)
+        grey = grey.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
     return np.asarray(grey, dtype=np.uint8)
 
 

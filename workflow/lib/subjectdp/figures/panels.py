@@ -155,8 +155,11 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
     lines = sheet.lines
     heights = [height for _, height in lines]
     width = min(PAGE_WIDTH, max(sheet.width_of(line) for line, _ in lines))
-    strip = _Strip(sheet.legend, sheet.notes, width)
-    figure, height = _canvas(width, sum(heights), strip)
+    strip, body = _Strip(sheet.legend, sheet.notes, width), sum(heights)
+    height = body + strip.height
+    figure = Figure(figsize=(width, height), facecolor="white")
+    rectangle = (0.0, strip.height / height, 1.0, body / height)
+    figure.set_layout_engine("constrained", rect=rectangle, w_pad=0.06, h_pad=0.06, wspace=0.03, hspace=0.04)
     grid = GridSpec(len(lines), 1, figure=figure, height_ratios=heights)
     drawn: list[tuple[Panel, Axes]] = []
     names = iter(letters)
@@ -168,14 +171,6 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
             drawn.append((panel, axes))
     strip.add(figure, height)
     return figure, _harmonise(drawn)
-
-
-def _canvas(width: float, body: float, strip: _Strip) -> tuple[Figure, float]:
-    height = body + strip.height
-    figure = Figure(figsize=(width, height), facecolor="white")
-    rectangle = (0.0, strip.height / height, 1.0, body / height)
-    figure.set_layout_engine("constrained", rect=rectangle, w_pad=0.06, h_pad=0.06, wspace=0.03, hspace=0.04)
-    return figure, height
 
 
 def _draw(panel: Panel, axes: Axes, letter: str) -> None:
@@ -219,34 +214,23 @@ class _Strip:
     def add(self, figure: Figure, height: float) -> None:
         """Places legend and notes at the bottom of ``figure``; ``height`` of the whole figure in inches."""
         if self.legend:
-            handles = [
-                Line2D(
-                    [],
-                    [],
-                    color=entry.style.color,
-                    linestyle=entry.style.line,
-                    marker=entry.style.marker,
-                    markerfacecolor=entry.style.color if entry.filled else "white",
-                    label=entry.text,
-                )
-                for entry in self.legend
-            ]
-            top = self.height / height
-            box = figure.legend(
-                handles=handles,
-                loc="upper center",
-                bbox_to_anchor=(0.5, top),
-                ncols=self.columns,
-                handlelength=3.4,
-                columnspacing=1.6,
-                labelspacing=0.5,
-                borderaxespad=0.2,
-            )
-            box.set_in_layout(False)
-        text = figure.text(
-            0.5, 0.05 / height, "\n".join(self.notes), ha="center", va="bottom", fontsize=7.3, color="#404040"
-        )
-        text.set_in_layout(False)
+            handles = [_handle(entry.style, entry.text, entry.filled) for entry in self.legend]
+            place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, self.height / height)}
+            space: dict[str, Any] = {
+                "handlelength": 3.4,
+                "columnspacing": 1.6,
+                "labelspacing": 0.5,
+                "borderaxespad": 0.2,
+            }
+            figure.legend(handles=handles, ncols=self.columns, **place, **space).set_in_layout(False)
+        look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 7.3, "color": "#404040"}
+        figure.text(0.5, 0.05 / height, "\n".join(self.notes), **look).set_in_layout(False)
+
+
+def _handle(style: Style, label: str, filled: bool) -> Line2D:
+    face = style.color if filled else "white"
+    look: dict[str, Any] = {"linestyle": style.line, "marker": style.marker, "markerfacecolor": face}
+    return Line2D([], [], color=style.color, label=label, **look)
 
 
 def _save(figure: Figure, stem: Path, source: str = "") -> list[Path]:

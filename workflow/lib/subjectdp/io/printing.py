@@ -19,18 +19,11 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
     """The lines of a table as :func:`print_table` prints them."""
-    texts = [[_text(cell) for cell in row] for row in rows]
-    rows_of_cells = [list(header), *texts]
-    widths = [max(len(row[column]) for row in rows_of_cells) for column in range(len(header))]
-    right = [bool(texts) and all(_is_number(row[column]) for row in texts) for column in range(len(header))]
-    lines = []
-    for row in rows_of_cells:
-        cells = [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(row, widths, right, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    columns = [[name, *(_text(cell) for cell in cells)] for name, *cells in zip(header, *rows, strict=True)]
+    for column in columns:
+        width, right = max(map(len, column)), len(column) > 1 and all(map(_is_number, column[1:]))
+        column[:] = [cell.rjust(width) if right else cell.ljust(width) for cell in column]
+    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
 def print_pairs(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:

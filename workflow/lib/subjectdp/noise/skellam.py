@@ -162,10 +162,6 @@ class Grid:
         """Skellam noise (P,) for a noise multiplier (see :func:`skellam_variance`); zeros for 0."""
         return skellam(self.variance(noise_multiplier), self.dimension, generator)
 
-    def to_real(self, integers: Integers) -> Floats:
-        """The vector (P,) that the integers represent."""
-        return integers.astype(np.float64) * self.step
-
 
 def skellam(variance: float, size: int, generator: np.random.Generator) -> Integers:
     """``size`` independent differences of two Poisson variables of mean ``variance``/2 each.

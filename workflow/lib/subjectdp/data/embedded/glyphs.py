@@ -1,14 +1,12 @@
 """Pen strokes of the 62 FEMNIST classes, taken from typefaces that matplotlib ships.
 
-Each glyph is thinned to its one-pixel skeleton, and the distance of every pixel to that skeleton is kept. Drawing the
-glyph with a pen of radius r is then "distance <= r", after any smooth warp of the plane. Distances and coordinates are
-fixed-point integers, so that a pixel does not flip where a processor rounds the last bit differently.
+Of each glyph the distance of every pixel to its thinned skeleton is kept: drawn with a pen of radius r it is "distance
+<= r", after any smooth warp. Distances are fixed-point integers: no pixel flips where a processor rounds otherwise.
 """
 
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -19,15 +17,9 @@ from scipy.ndimage import distance_transform_edt, label
 CLASSES = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """The characters of the labels 0..61, in LEAF's order."""
 
-GRID = 112
-"""Height and width of a distance field, in grid pixels."""
-
-CAP_HEIGHT = 60
-"""Height of a capital H on the grid, in grid pixels."""
-
-DISTANCE_UNIT = 32
-"""Distances are stored as integers in units of 1/32 grid pixel."""
-
+GRID = 112  # height and width of a distance field
+CAP_HEIGHT = 60  # of a capital H, in grid pixels
+DISTANCE_UNIT = 32  # distances are integers in units of 1/32 grid pixel
 
 # Faces whose skeleton looks like something a hand could have written (cmmi10's digits are old-style figures and cmsy10
 # has script capitals only).
@@ -49,16 +41,11 @@ FACES = (
 
 @dataclass(frozen=True)
 class StrokeFields:
-    """Distance fields of some faces: what a pen is drawn through.
+    """Distance fields of some faces: what a pen is drawn through."""
 
-    ``distance`` is uint16 of shape (faces, 62, GRID, GRID), in 1/DISTANCE_UNIT grid pixel; ``lends[face,
-    class]`` says whether the face has a shape of its own for the class (where it has none, face 0's shape
-    stands in); ``shares`` (faces,) are the shares of the writers and add up to 1.
-    """
-
-    distance: NDArray[np.uint16]
-    lends: NDArray[np.bool_]
-    shares: NDArray[np.float64]
+    distance: NDArray[np.uint16]  # (faces, 62, GRID, GRID), in 1/DISTANCE_UNIT grid pixel
+    lends: NDArray[np.bool_]  # (faces, 62) whether the face has a shape of its own for the class, else face 0's
+    shares: NDArray[np.float64]  # (faces,) of the writers, sum 1
 
 
 @cache
@@ -101,11 +88,10 @@ def thin(bitmaps: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
     Every connected piece (8-neighbourhood) keeps at least one pixel and stays connected.
     """
-    first, second = _thinning_tables()
-    image = bitmaps.astype(np.uint8)
+    tables, image = _thinning_tables(), bitmaps.astype(np.uint8)
     while True:
         before = int(image.sum())
-        for table in (first, second):
+        for table in tables:
             image[table[_neighbour_code(image)]] = 0
         if int(image.sum()) == before:
             return _restore_vanished(bitmaps, image.astype(bool))
@@ -137,9 +123,9 @@ def _neighbour_code(image: NDArray[np.uint8]) -> NDArray[np.int16]:
     return code
 
 
-def _thinning_tables() -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """For each of the 512 neighbour codes, whether the first or the second pass removes the pixel."""
-    tables: Any = np.zeros((2, 512), dtype=bool)
+def _thinning_tables() -> NDArray[np.bool_]:
+    """(2, 512) for each of the neighbour codes, whether the first or the second pass removes the pixel."""
+    tables = np.zeros((2, 512), dtype=bool)
     for code in range(256, 512):
         ring = [code >> bit & 1 for bit in range(8)]
         steps = sum(ring[k] == 0 and ring[(k + 1) % 8] == 1 for k in range(8))
@@ -148,4 +134,4 @@ def _thinning_tables() -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         above, right, below, left = ring[0], ring[2], ring[4], ring[6]
         tables[0, code] = above * right * below == 0 and right * below * left == 0
         tables[1, code] = above * right * left == 0 and above * below * left == 0
-    return tables[0], tables[1]
+    return tables

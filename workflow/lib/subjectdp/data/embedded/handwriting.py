@@ -1,12 +1,8 @@
-"""Writers and their handwriting: a style for each writer, a shape for each item, drawn on NIST's 128 x 128
-paper.
+"""Writers and their handwriting, on NIST's 128 x 128 paper.
 
-What a writer keeps: the face of each character, size, aspect, slant, pen width, baseline, and a smooth bend
-of each character that is the writer's own. What changes from item to item: a fresh smooth bend, small
-changes of size, slant, rotation and place, the pressure of the pen along the stroke, ragged edges and a
-rare speck of dirt.
-
-A writer's images depend on nothing but (seed, writer, items): they are the same whoever else takes part.
+A writer keeps the face of each character, size, aspect, slant, pen width and a smooth bend of each character. From item
+to item change another bend, size, slant, rotation, place, the pen's pressure, ragged edges and a rare speck of dirt. A
+writer's images depend on (seed, writer, items) alone.
 """
 
 from dataclasses import dataclass
@@ -47,12 +43,11 @@ class WriterStyle:
 
 @dataclass(frozen=True)
 class WriterItems:
-    """One writer's items: ``labels`` (n,) uint8, ``images`` (n, 128, 128) bool (True = ink), ``printed``
-    (n,) bool (True = asked for character by character on the form, False = part of the running text)."""
+    """One writer's items; ``printed``: asked for character by character on the form, else part of the running text."""
 
-    labels: NDArray[np.uint8]
-    images: NDArray[np.bool_]
-    printed: NDArray[np.bool_]
+    labels: NDArray[np.uint8]  # (n,)
+    images: NDArray[np.bool_]  # (n, 128, 128), True = ink
+    printed: NDArray[np.bool_]  # (n,)
 
 
 # Letters of English text, per mille: a form's running text is what makes common letters common.
@@ -68,12 +63,7 @@ _RUNNING_CAPITAL_SHARE = 0.12
 
 
 def draw_writer(seed: int, writer: int, items_per_subject: int) -> WriterItems:
-    """Draws one writer: about ``items_per_subject`` items (70 to 130 %), at least two.
-
-    :param seed: seed of the embedded data set.
-    :param writer: index of the writer, from 0.
-    :param items_per_subject: mean number of items of a writer.
-    """
+    """Draws the writer of that index: about ``items_per_subject`` items (70 to 130 %), at least two."""
     generator = numpy_generator(seed, Purpose.EMBEDDED_DATA, "femnist", writer)
     style = _draw_style(generator, stroke_fields())
     items = max(2, round(items_per_subject * generator.uniform(0.7, 1.3)))
@@ -90,13 +80,8 @@ def _draw_labels(generator: np.random.Generator, items: int) -> tuple[NDArray[np
     frequency = np.array(_LETTER_FREQUENCY, dtype=np.float64)
     running = np.concatenate([frequency * _RUNNING_CAPITAL_SHARE, frequency * (1 - _RUNNING_CAPITAL_SHARE)])
     letters = 1 - _DIGIT_SHARE
-    parts = np.concatenate(
-        [
-            np.full(10, _DIGIT_SHARE / 10),
-            np.full(52, letters * _PRINTED_LETTER_SHARE / 52),
-            running / running.sum() * letters * (1 - _PRINTED_LETTER_SHARE),
-        ]
-    )
+    shares = [np.full(10, _DIGIT_SHARE / 10), np.full(52, letters * _PRINTED_LETTER_SHARE / 52)]
+    parts = np.concatenate([*shares, running / running.sum() * letters * (1 - _PRINTED_LETTER_SHARE)])
     drawn = generator.choice(len(parts), size=items, p=parts / parts.sum())
     printed = drawn < len(CLASSES)
     return np.where(printed, drawn, drawn - len(CLASSES) + 10), printed
@@ -143,10 +128,7 @@ def _draw_images(generator: np.random.Generator, style: WriterStyle, labels: NDA
 def _source_coordinates(
     generator: np.random.Generator, style: WriterStyle, labels: NDArray[np.int64]
 ) -> tuple[_Floats, _Floats, _Floats]:
-    """Where on the glyph's grid each paper pixel looks: x and y (n, BOX, BOX); paper pixels per grid pixel.
-
-    Every item has an affine map (size, aspect, slant, tilt, place) and a smooth bend on top of it.
-    """
+    """Where on the glyph's grid each paper pixel looks: x and y (n, BOX, BOX); paper pixels per grid pixel."""
     count = len(labels)
     unsteady = style.unsteadiness
 

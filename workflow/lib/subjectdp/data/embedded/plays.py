@@ -1,10 +1,8 @@
 """Synthetic Shakespeare: plays of invented text in the layout of the 1994 e-text, for LEAF's parsing rules.
 
-The file has what those rules need and what they must cope with: a preamble and a section of verses to skip,
-titles two to seven lines above the author's line, speeches, continuations, stage directions in three
-shapes, names in mixed case, bit parts of one line (dropped), and one play in the layout that LEAF treats
-apart under the title THE COMEDY OF ERRORS. The author's line and that title are what the rules look for;
-every other word is invented.
+The file has what those rules need and must cope with: verses to skip, titles two to seven lines above the author's
+line, continuations, stage directions in three shapes, names in mixed case, bit parts of one line (dropped), and one
+play in the layout that LEAF treats apart. The author's line and that play's title are real; all else is invented.
 """
 
 import textwrap
@@ -49,10 +47,8 @@ class Role:
 def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
     """Writes 100.txt with ``subjects`` characters of about ``items_per_subject`` windows each on average.
 
-    The sizes are skewed as in the real text: few speak much, many little. A character's words depend on
-    (seed, character, size) only.
-
-    :raises ConfigError: the text would be longer than LEAF's rules read.
+    Sizes are skewed as in the real text. A character's words depend on (seed, character, size) only. Raises ConfigError
+    for a text that is longer than LEAF's rules read.
     """
     _check_length(subjects * items_per_subject // _LINE_WIDTH, subjects, items_per_subject)
     sizes = role_sizes(subjects, items_per_subject, seed)
@@ -60,9 +56,8 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
     lines = _preamble(seed)
     first = 0
     for play, cast in enumerate(casts):
-        roles = [
-            _draw_role(seed, first + k, name, sizes[first + k]) for k, name in enumerate(_cast_names(seed, play, cast))
-        ]
+        names = enumerate(_cast_names(seed, play, cast), start=first)
+        roles = [_draw_role(seed, index, name, sizes[index]) for index, name in names]
         odd = play == 1  # the first play follows the verses, as in the e-text, and must be an ordinary one
         title = ODD_PLAY if odd else _title(seed, play)
         dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "play", play))
@@ -77,11 +72,8 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
 def _check_length(lines: int, subjects: int, items_per_subject: int) -> None:
     """Refuses a text of which LEAF's rules would silently leave out the end."""
     if lines > _LAST_LINE:
-        raise expected(
-            "data.embedded.items_per_subject",
-            items_per_subject,
-            f"small enough for {subjects} subjects in {_LAST_LINE} lines (LEAF's rules read no further)",
-        )
+        allowed = f"small enough for {subjects} subjects in {_LAST_LINE} lines (LEAF's rules read no further)"
+        raise expected("data.embedded.items_per_subject", items_per_subject, allowed)
 
 
 def role_sizes(subjects: int, items_per_subject: int, seed: int) -> list[int]:
@@ -163,10 +155,7 @@ def _play_lines(title: str, play: int, roles: list[Role], dice: Dice, odd: bool)
 
 
 def _scenes(roles: list[Role], dice: Dice) -> list[list[tuple[int, int]]]:
-    """Deals all speeches to scenes: each a list of (role, speech), a role's speeches in their order.
-
-    A role speaks the more often the more it still has to say, so that all end at about the same time.
-    """
+    """Scenes as lists of (role, speech); a role speaks the more often the more it still has to say."""
     left = [len(role.speeches) for role in roles]
     total = sum(left)
     length = max(6, -(-total // 20))
@@ -210,11 +199,8 @@ def _speech_lines(role: Role, speech: list[str], dice: Dice, odd: bool) -> list[
 
 
 def _direction(name: str, dice: Dice, odd: bool) -> list[str]:
-    """Now and then a stage direction after a speech.
-
-    In the ordinary layout one in two columns is discarded, one far to the right counts as speech, as in the
-    e-text; in the odd layout one that begins with < ends the speech.
-    """
+    """Now and then a stage direction: one in two columns is discarded, one far to the right counts as speech; in the
+    odd layout one that begins with < ends the speech."""
     fate = dice.roll()
     if odd:
         return [f"<Exit {name}"] if fate < 0.05 else []

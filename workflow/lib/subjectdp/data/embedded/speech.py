@@ -28,119 +28,76 @@ def _phrases(text: str) -> tuple[str, ...]:
     return tuple(" ".join(phrase.split()) for phrase in text.split("|"))
 
 
-NOUNS = _words(
-    """
-    lantern ladder river orchard kettle window bridge harbour candle garden letter mirror ribbon
-    basket anchor barrel feather hammer pillow saddle thimble whistle meadow chimney button cellar
-    mountain stranger neighbour teacher baker miller sailor farmer painter tailor uncle sister
-    cousin widow brother master evening morning winter summer harvest thunder shadow silence market
-    money bread butter honey apple onion pepper copper silver story riddle promise secret answer
-    question quarrel journey supper shoulder finger pocket corner table door clock wheel stone horse
-    goose spider herring sparrow donkey kitten weather moonlight sunrise snow rain
-    """
-)
+NOUNS = _words("""
+    lantern ladder river orchard kettle window bridge harbour candle garden letter mirror ribbon basket anchor
+    barrel feather hammer pillow saddle thimble whistle meadow chimney button cellar mountain stranger neighbour
+    teacher baker miller sailor farmer painter tailor uncle sister cousin widow brother master evening morning
+    winter summer harvest thunder shadow silence market money bread butter honey apple onion pepper copper silver
+    story riddle promise secret answer question quarrel journey supper shoulder finger pocket corner table door
+    clock wheel stone horse goose spider herring sparrow donkey kitten weather moonlight sunrise snow rain
+""")
 
-ADJECTIVES = _words(
-    """
-    little broken golden quiet patient crooked bitter gentle hollow clever rusty narrow foolish
-    honest hungry lonely merry pale proud restless sleepy sudden tender weary wooden yellow ancient
-    borrowed careful distant empty faithful heavy idle jealous kindly muddy nimble painted ragged
-    salty silent stubborn thirsty tidy unlucky velvet windy wicked young
-    """
-)
+ADJECTIVES = _words("""
+    little broken golden quiet patient crooked bitter gentle hollow clever rusty narrow foolish honest hungry lonely
+    merry pale proud restless sleepy sudden tender weary wooden yellow ancient borrowed careful distant empty
+    faithful heavy idle jealous kindly muddy nimble painted ragged salty silent stubborn thirsty tidy unlucky velvet
+    windy wicked young
+""")
 
-VERBS = _words(
-    """
-    carry follow forget mend steal sell bury borrow answer watch trust paint count measure scatter
-    gather polish hide leave keep break open burn wash sharpen bless swallow remember lose find
-    weigh chase frighten praise
-    """
-)
+VERBS = _words("""
+    carry follow forget mend steal sell bury borrow answer watch trust paint count measure scatter gather polish
+    hide leave keep break open burn wash sharpen bless swallow remember lose find weigh chase frighten praise
+""")
 """Transitive verbs, bare form; the third person adds s or es."""
 
-ADVERBS = _words(
-    """
-    always never slowly again tomorrow tonight seldom gladly softly badly already twice often
-    somewhere together alone indeed perhaps quickly backwards
-    """
-)
+ADVERBS = _words("""
+    always never slowly again tomorrow tonight seldom gladly softly badly already twice often somewhere together
+    alone indeed perhaps quickly backwards
+""")
 
-ADDRESSES = _phrases(
-    """
-    my friend | good neighbour | old fellow | dear cousin | captain | madam | your honour | child |
-    gentle people | my sweet | master | you rascal | brother | kind stranger | dear heart | young
-    man
-    """
-)
+ADDRESSES = _phrases("""
+    my friend | good neighbour | old fellow | dear cousin | captain | madam | your honour | child | gentle people |
+    my sweet | master | you rascal | brother | kind stranger | dear heart | young man
+""")
 
-OPENERS = _phrases(
-    """
-    Listen, | Upon my word, | I tell you, | Well, well, | Look here, | Between ourselves, | Alas, |
-    Ho there, | Believe me, | By my boots, | As I was saying, | Hush now, | Good heavens, | To be
-    plain, | Mark this, | Bless my whiskers, | Once more, | On the other hand, | Saints and
-    herrings, | If you please,
-    """
-)
+OPENERS = _phrases("""
+    Listen, | Upon my word, | I tell you, | Well, well, | Look here, | Between ourselves, | Alas, | Ho there, |
+    Believe me, | By my boots, | As I was saying, | Hush now, | Good heavens, | To be plain, | Mark this, | Bless my
+    whiskers, | Once more, | On the other hand, | Saints and herrings, | If you please,
+""")
 
-CLOSERS = _phrases(
-    """
-    and that is all | or so they say | as everybody knows | and no mistake | if I may say so | and
-    there it ends | like it or not | as my mother said | and so good night | for what it is worth |
-    and who could blame me | until the tide turns | but never mind | and the devil take the rest
-    """
-)
+CLOSERS = _phrases("""
+    and that is all | or so they say | as everybody knows | and no mistake | if I may say so | and there it ends |
+    like it or not | as my mother said | and so good night | for what it is worth | and who could blame me | until
+    the tide turns | but never mind | and the devil take the rest
+""")
 
-PATTERNS = (
-    "the {a} {n} {vs} the {n}",
-    "I {v} the {n} of the {a} {n}",
-    "will you {v} my {n}, {x}?",
-    "there is no {n} in {p} so {a} as this {n}",
-    "I have seen a {a} {n} in {p}",
-    "we {v} the {n} and the {n} {d}",
-    "do not {v} the {n}, {x}",
-    "who can {v} a {n} without a {n}?",
-    "when the {n} is {a}, I {v} it {d}",
-    "my {n} is {a}, my {n} is {a}",
-    "they say that {p} will {v} the {n}",
-    "give me a {n}, a {n} and a {a} {n}",
-    "a {n} for you, {x}, and a {n} for me",
-    "he {vs} his {n} and I {v} mine",
-    "what is a {n} to a {a} {n}?",
-    "let the {n} {v} itself {d}",
-    "she {d} {vs} the {a} {n} of {p}",
-    "if the {n} {vs} the {n}, then {v} it {d}",
-    "no {n}, no {n}, and not a word of {p}",
-    "you {d} {v} what the {n} {vs}",
-    "I would rather {v} a {n} than {v} the {n}",
-    "the {n} of {p} is {a} and {a}",
-    "come to {p}, {x}, and {v} the {n}",
-    "all my {n} was {a} before the {n} came",
-)
+PATTERNS = _phrases("""
+    the {a} {n} {vs} the {n} | I {v} the {n} of the {a} {n} | will you {v} my {n}, {x}? | there is no {n} in {p} so
+    {a} as this {n} | I have seen a {a} {n} in {p} | we {v} the {n} and the {n} {d} | do not {v} the {n}, {x} | who
+    can {v} a {n} without a {n}? | when the {n} is {a}, I {v} it {d} | my {n} is {a}, my {n} is {a} | they say that
+    {p} will {v} the {n} | give me a {n}, a {n} and a {a} {n} | a {n} for you, {x}, and a {n} for me | he {vs} his
+    {n} and I {v} mine | what is a {n} to a {a} {n}? | let the {n} {v} itself {d} | she {d} {vs} the {a} {n} of {p}
+    | if the {n} {vs} the {n}, then {v} it {d} | no {n}, no {n}, and not a word of {p} | you {d} {v} what the {n}
+    {vs} | I would rather {v} a {n} than {v} the {n} | the {n} of {p} is {a} and {a} | come to {p}, {x}, and {v} the
+    {n} | all my {n} was {a} before the {n} came
+""")
 """Sentence patterns: n noun, a adjective, v verb (vs: third person), d adverb, x address, p own word."""
 
-NAMES = _phrases(
-    """
-    ROLLO | BETTINA | OLD GRIM | TAMSIN | PERRICK | DUCHESS | FIRST BAKER | SECOND BAKER | ORLAND |
-    MILLICENT | HOB | QUENBY | CAPTAIN | WIDOW TARN | FENNIMORE | ISOLT | JACKDAW | KEEPER | LADY
-    VANE | MORRIS | NELL | OSWIN | PIPKIN | RAFE | SYBELLA | TOBIAS | URSULINE | VICAR | WINNOW |
-    YOUNG GRIM | ZACHARY | APOTHECARY | BARNABY | CLEMENCE | DOGSBODY | ERASMA | FERRYMAN | GODWIN |
-    HESTER | INNKEEPER | JOSSE | KATRIN | LUTEMAKER | MARGERY | NOTARY | OTTOLINE | PASTRYCOOK |
-    RUFUS | SEXTON | THISTLE
-    """
-)
+NAMES = _phrases("""
+    ROLLO | BETTINA | OLD GRIM | TAMSIN | PERRICK | DUCHESS | FIRST BAKER | SECOND BAKER | ORLAND | MILLICENT | HOB
+    | QUENBY | CAPTAIN | WIDOW TARN | FENNIMORE | ISOLT | JACKDAW | KEEPER | LADY VANE | MORRIS | NELL | OSWIN |
+    PIPKIN | RAFE | SYBELLA | TOBIAS | URSULINE | VICAR | WINNOW | YOUNG GRIM | ZACHARY | APOTHECARY | BARNABY |
+    CLEMENCE | DOGSBODY | ERASMA | FERRYMAN | GODWIN | HESTER | INNKEEPER | JOSSE | KATRIN | LUTEMAKER | MARGERY |
+    NOTARY | OTTOLINE | PASTRYCOOK | RUFUS | SEXTON | THISTLE
+""")
 
-PLAY_SUBJECTS = _phrases(
-    """
-    CLOCKMAKER | HERRING SELLER | LAMPLIGHTER | FALSE MAYOR | SECOND WEDDING | DROWNED BELL | KITE
-    THIEVES | WINTER FAIR | LOST UMBRELLA
-    """
-)
+PLAY_SUBJECTS = _phrases("""
+    CLOCKMAKER | HERRING SELLER | LAMPLIGHTER | FALSE MAYOR | SECOND WEDDING | DROWNED BELL | KITE THIEVES | WINTER
+    FAIR | LOST UMBRELLA
+""")
 
-PLAY_PLACES = _phrases(
-    """
-    VELLANORE | DUNWICK SANDS | ST OBBLE | THE SEVEN WEIRS
-    """
-)
+PLAY_PLACES = _phrases("VELLANORE | DUNWICK SANDS | ST OBBLE | THE SEVEN WEIRS")
 
 ONSETS = _words("b c d f g h j k l m n p q r s t v w z br dr gl kr pl sk st th tr")
 
@@ -154,8 +111,7 @@ class Dice:
     """Uniform numbers of one generator, drawn in blocks (a single draw of numpy's costs far more)."""
 
     def __init__(self, generator: np.random.Generator) -> None:
-        self._generator = generator
-        self._block: list[float] = []
+        self._generator, self._block = generator, list[float]()
 
     def roll(self) -> float:
         """A number in [0, 1)."""
@@ -214,14 +170,9 @@ class Manner:
 
 def draw_manner(dice: Dice) -> Manner:
     """Draws a manner of speaking."""
-    slots = {
-        "n": Favourites(NOUNS, dice, 1.1),
-        "a": Favourites(ADJECTIVES, dice, 1.2),
-        "v": Favourites(VERBS, dice, 1.2),
-        "d": Favourites(ADVERBS, dice, 1.4),
-        "x": Favourites(ADDRESSES, dice, 2.0),
-        "p": Favourites(_invent_words(dice, 5), dice, 1.0),
-    }
+    known = {"n": (NOUNS, 1.1), "a": (ADJECTIVES, 1.2), "v": (VERBS, 1.2), "d": (ADVERBS, 1.4), "x": (ADDRESSES, 2.0)}
+    slots = {slot: Favourites(words, dice, steepness) for slot, (words, steepness) in known.items()}
+    slots["p"] = Favourites(_invent_words(dice, 5), dice, 1.0)
     return Manner(
         patterns=Favourites(PATTERNS, dice, 1.3),
         slots=slots,
@@ -270,31 +221,16 @@ def _invent_words(dice: Dice, count: int) -> list[str]:
 _ENDS = (".", ".", ".", ".", "!", "!", ";", "...")
 
 
-def _plain(text: str) -> str:
-    return text
-
-
-def _swap(pattern: str, replacement: str, text: str) -> str:
-    return re.sub(pattern, replacement, text)
-
-
-def _repeat_first(text: str) -> str:
-    """A stammer: I-I, W-Will."""
-    return f"{text[0]}-{text}"
-
-
 _QUIRKS: tuple[Callable[[str], str], ...] = (
-    _plain,
-    _plain,
-    _plain,
-    partial(_swap, r"s(?=[aeiou])", "th"),  # a lisp
-    partial(_swap, r"\bth(?=[aeiou])", "d"),  # dis and dat
-    partial(_swap, r"(?<=[a-z])ing\b", "in'"),
-    partial(_swap, r"\bh(?=[aeiou])", "'"),  # drops the h
-    partial(_swap, r"\bw(?=[aeiou])", "v"),
-    partial(_swap, r"\band\b", "&"),
-    partial(_swap, r"\bis\b", "be"),
-    partial(_swap, r", ", " - "),
-    _repeat_first,
+    *(str, str, str),
+    partial(re.sub, r"s(?=[aeiou])", "th"),  # a lisp
+    partial(re.sub, r"\bth(?=[aeiou])", "d"),  # dis and dat
+    partial(re.sub, r"(?<=[a-z])ing\b", "in'"),
+    partial(re.sub, r"\bh(?=[aeiou])", "'"),  # drops the h
+    partial(re.sub, r"\bw(?=[aeiou])", "v"),
+    partial(re.sub, r"\band\b", "&"),
+    partial(re.sub, r"\bis\b", "be"),
+    partial(re.sub, r", ", " - "),
+    partial(re.sub, r"^(.)", r"\1-\1"),  # a stammer
     str.upper,  # shouts
 )

@@ -236,10 +236,14 @@ def _handle(style: Style, label: str, filled: bool) -> Line2D:
 def _save(figure: Figure, stem: Path, source: str = "") -> list[Path]:
     dpi = min(_TYPICAL_DPI, int(MAX_PIXELS / figure.get_figheight()))
     targets = []
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)  # all formats keep this layout: it costs as much as drawing
+    for axes in figure.axes:  # the last bits of a layout differ from call to call
+        left, bottom, width, height = (round(value, 6) for value in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
     for kind, metadata in _SAVED.items():
         targets.append(stem.with_name(f"{stem.name}.{kind}"))
         text: dict[str, str | None] = {**metadata, **({"Source": source} if kind == "png" else {})}
         with atomic_path(targets[-1]) as temporary:
             figure.savefig(temporary, format=kind, dpi=dpi, metadata=text)
-        figure.set_layout_engine(None)  # the other formats keep this layout: it costs as much as drawing
     return targets

@@ -14,7 +14,7 @@ from typing import Any
 
 from subjectdp.cli.parser import Line
 from subjectdp.config import Scenario, load_scenario, paths
-from subjectdp.errors import expected
+from subjectdp.errors import ConfigError, expected
 from subjectdp.forecast.before_start import check_before_start
 
 _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules", "--touch"}
@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     command = _command(options.files, options.cores, options.passed_on)
     if _PLAIN & set(options.passed_on):
         return subprocess.run(command, check=False).returncode
+    _refuse_stale_lock(Path.cwd())
     log = Path(paths.RESULTS) / "logs" / "workflow" / f"{scenario.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     code = _followed(command, scenario, log) or _report(command, scenario, log)
@@ -56,6 +57,22 @@ def run(options: argparse.Namespace) -> int:
             print(f"error: {line}", file=sys.stderr)
         print(f"error: The workflow did not finish; all of its output: {log}", file=sys.stderr)
     return code
+
+
+def _refuse_stale_lock(folder: Path) -> None:
+    """ConfigError where Snakemake's lock of the folder is there and no Snakemake runs in it on this machine."""
+    if not any((folder / ".snakemake" / "locks").glob("*")):
+        return
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"snakemake" in (process / "cmdline").read_bytes() and (process / "cwd").resolve() == folder.resolve():
+                return  # Snakemake says itself that it is there
+        except OSError:  # another user's, or ended meanwhile
+            continue
+    raise ConfigError(
+        f"{folder} is locked by a Snakemake that no longer runs on this machine, as after a kill. If none runs on "
+        "another machine: snakemake --unlock, then the same command goes on."
+    )
 
 
 def _command(files: Sequence[str], cores: int, passed_on: Sequence[str]) -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.data.catalogue import Source
-from subjectdp.data.content import check_content, count_content
+from subjectdp.data.content import Content, check_content, count_content
+from subjectdp.data.leaf_tables import KNOWN
 from subjectdp.data.prepare import chosen_test_fraction, fetch_sources, read_source
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def _counts(data: DataConfig, folder: Path) -> dict[str, Any]:
     content = read_source(data, folder, decode=False)
     check_content(content)
     fraction = chosen_test_fraction(data)
+    counts = count_content(content, fraction)
     return {
         "dataset": data.dataset,
         "source": data.source,
@@ -41,8 +43,19 @@ def _counts(data: DataConfig, folder: Path) -> dict[str, Any]:
         "kind": content.kind,
         "shape": list(content.features.shape[1:]),
         "own_subjects": content.own_subjects,
-        **count_content(content, fraction),
+        **counts,
+        **_beside_known(data, content, counts),
         "test_fraction": fraction,
         "notes": dict(content.notes),
         "seconds": round(time.monotonic() - started, 2),
     }
+
+
+def _beside_known(data: DataConfig, content: Content, counts: dict[str, Any]) -> dict[str, str]:
+    """What is known of the whole data set in this form, and in what the source differs."""
+    known = KNOWN.get((str(content.notes.get("form", "LEAF")), content.kind), {})
+    if data.dataset not in ("femnist", "shakespeare") or data.source == Source.EMBEDDED:
+        return {}
+    different = [f"{counts[key] - value:+,} {key}" for key, value in known.items() if counts[key] != value]
+    words = ", ".join(f"{value:,} {key}" for key, value in known.items())
+    return {"known": words, "differs by": ", ".join(different) or "nothing"}

@@ -109,8 +109,12 @@ def test_secrets_are_new_and_whole(tmp_path: Path) -> None:
 def test_a_secret_that_the_disk_shows_to_others_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
     monkeypatch.setattr(checkpoints.os, "open", lambda path, flags, mode: opened(path, flags, 0o644))
-    with pytest.raises(StorageError, match="readable by others"):
-        run_secret(tmp_path)
+    before = os.umask(0o022)  # whatever the process has
+    try:
+        with pytest.raises(StorageError, match="readable by others"):
+            run_secret(tmp_path)
+    finally:
+        os.umask(before)
     assert not (tmp_path / SECRET).exists()
 
 

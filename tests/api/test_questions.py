@@ -45,6 +45,9 @@ def test_a_person_has_the_epsilon_of_a_federation_of_such_people() -> None:
     assert list(table) == [1, 2, 4, 8] and all(one < two for one, two in table.values())
     with pytest.raises(ConfigError, match="items to be from 1 to 8, the cap"):
         subjectdp.epsilon_of_a_person(plan, 9, 1)
+    uncapped = subjectdp.account("local_item_dp", COUNTS, SCHEDULE, 5.0).plan
+    with pytest.raises(ConfigError, match="items to be at least 1"):
+        subjectdp.epsilon_of_a_person(uncapped, 0, 1)
     with pytest.raises(ConfigError, match="silos to be from 1 to 2"):
         subjectdp.epsilon_of_a_person(plan, 1, 3)
 
@@ -76,7 +79,16 @@ def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None
     assert at_one.subject.epsilon < by_size.subject.epsilon and not at_one.subject.conditional
     with pytest.raises(ConfigError, match="max_items_per_subject"):
         subjectdp.account("capped_item_dp", sizes, dataclasses.replace(schedule, max_items_per_subject=None), 5.0)
-    for rows, line in (("a,b\n1,2", 1), ("silo,items\nn,0", 2), ("silo,items\nn,1\nn,2", 3)):
+    path.write_text("silo,items,cap\nn,40,4\ns,3,2\n")
+    own = subjectdp.account("capped_item_dp", subjectdp.read_sizes(path), subjectdp.Schedule(5, 2, 3), 5.0)
+    assert [silo.max_items_per_subject for silo in own.plan.silos] == [4, 2] and not own.subject.conditional
+    assert [items for items, _ in person_table(own.plan)] == [1, 2, 4]
+    for rows, line in (
+        ("a,b\n1,2", 1),
+        ("silo,items,kap\nn,1,1", 1),
+        ("silo,items\nn,0", 2),
+        ("silo,items\nn,1\nn,2", 3),
+    ):
         path.write_text(rows)
         with pytest.raises(DataError, match=f"line {line}"):
             subjectdp.read_sizes(path)

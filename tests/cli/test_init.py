@@ -54,6 +54,7 @@ def test_a_table_becomes_a_scenario_that_learns_in_private(
     said = capsys.readouterr().out
     assert "1,500 rows of 150 people at 3 silos, ε 8 for each" in said
     assert "put numbers there that anybody may know" in said
+    assert "# data.ranges was read from the table, and is itself private" in out.read_text()
     scenario = load_scenario([out])
     check_before_start(scenario, str(tmp_path), [out])
     plain, private = (next(run for run in scenario.runs if run.algorithm.name == name) for name in NAMES)

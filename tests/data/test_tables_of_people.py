@@ -52,6 +52,14 @@ def test_the_same_table_however_it_is_written(tmp_path: Path, name: str) -> None
     assert table_sizes(str(tmp_path / file), "who") == (2, 1)
 
 
+def test_thousands_that_may_be_decimals_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("y;x;z\n0;1,5;1.200\n1;2;3.400\n")
+    with pytest.raises(DataError, match=r"column 'z' holds thousands or decimals \(1.200\)"):
+        read_frame(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_text("y;x;z\n0;1.200,5;1\n1;2;3\n")
+    assert read_frame(tmp_path / "t.csv")[0]["x"].tolist() == ["1200.5", "2"]
+
+
 def test_parquet_keeps_an_index_with_a_name_and_loses_one_without(tmp_path: Path) -> None:
     frame = pd.read_csv(io.StringIO(PLAIN)).convert_dtypes()
     for index in ("who", None):
@@ -118,6 +126,9 @@ def test_numbers_are_cut_off_at_their_public_range(tmp_path: Path) -> None:
         ({"columns": ["y"]}, "the column 'y' has a part already"),
         ({"drop": ["age", "stage"]}, "a column of features"),
         ({"ranges": {"weight": (0, 1)}}, "data.ranges.*'weight'"),
+        ({"ranges": {"y": (0, 1)}}, "data.ranges names 'y', which is no feature"),
+        ({"ranges": {"age": (0, 100)}, "drop": ["age"]}, "data.ranges names 'age', which is no feature"),
+        ({"columns": ["who"]}, "the column 'who' has a part already"),
     ],
 )
 def test_options_that_fit_no_column_are_refused(tmp_path: Path, options: dict[str, Any], problem: str) -> None:

@@ -70,7 +70,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class SiloSizes:
-    """Silos by size alone, for those who cannot pool a list of people. A schedule's cap bounds each person.
+    """Silos by size alone, for those who cannot pool a list of people. A cap at each silo bounds each person.
 
     Any person may be at all silos, or at as many as the schedule says.
 
@@ -78,22 +78,27 @@ class SiloSizes:
         silos: names.
         items: of each silo after the cap, taken as public.
         people: of each silo; None where nobody says.
+        caps: of each silo, enforced before training; None where the schedule's cap is that of all. The smaller one
+            holds.
     """
 
     silos: tuple[str, ...]
     items: tuple[int, ...]
     people: tuple[int, ...] | None = None
+    caps: tuple[int, ...] | None = None
 
     def facts(self, cap: int | None) -> FederationFacts:
-        """The facts that a privacy plan reads. ``cap``: enforced before training; needed for ε of a person."""
-        people = self.people or tuple(-(-items // (cap or 1)) for items in self.items)
-        largest = tuple(items if cap is None else min(cap, items) for items in self.items)
+        """The facts that a privacy plan reads. ``cap``: of the schedule; one is needed for ε of a person."""
+        own = self.items if self.caps is None else self.caps
+        largest = tuple(min(n, k, n if cap is None else cap) for n, k in zip(self.items, own, strict=True))
+        known = cap is not None or self.caps is not None
+        people = self.people or tuple(-(-n // (k if known else 1)) for n, k in zip(self.items, largest, strict=True))
         total = None if self.people is None else sum(self.people)  # where nobody is at two silos
-        return FederationFacts(self.items, people, largest, cap is not None, cap, len(self.items), total)
+        return FederationFacts(self.items, people, largest, known, cap if self.caps is None else None, len(own), total)
 
 
 def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
-    """Reads a CSV file whose header names the columns silo and items, and perhaps people.
+    """Reads a CSV file whose header names the columns silo and items, and perhaps people and cap.
 
     Raises:
         DataError: a file that cannot be read, or a row that is no silo; it names the line.
@@ -103,17 +108,17 @@ def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
         rows = list(csv.DictReader(where.read_text(encoding="utf-8-sig").splitlines(), skipinitialspace=True))
     except (OSError, UnicodeDecodeError) as problem:
         raise DataError(f"Cannot read {where}: {problem}.") from problem
-    known = [name for name in ("silo", "items", "people") if rows and name in rows[0]]
-    if known[:2] != ["silo", "items"]:
-        raise DataError(f"{where}, line 1: expected the columns silo and items, and perhaps people.")
+    known = [name for name in ("silo", "items", "people", "cap") if rows and name in rows[0]]
+    if known[:2] != ["silo", "items"] or len(known) < len(rows[0]):
+        raise DataError(f"{where}, line 1: expected the columns silo and items, and perhaps people and cap.")
     found: dict[str, list[int]] = {}
     for line, row in enumerate(rows, 2):
         name, numbers = person(row["silo"], "a silo", f"{where}, line {line}"), [_whole(row[key]) for key in known[1:]]
         if name in found or any(number is None or not 1 <= number <= _LARGEST for number in numbers):
             raise DataError(f"{where}, line {line}: expected another silo, and whole numbers from 1 on.")
         found[name] = [number for number in numbers if number is not None]
-    items, *people = zip(*found.values(), strict=True)
-    return SiloSizes(tuple(found), items, people[0] if people else None)
+    columns = dict(zip(known[1:], zip(*found.values(), strict=True), strict=True))
+    return SiloSizes(tuple(found), columns["items"], columns.get("people"), columns.get("cap"))
 
 
 def read_counts(path: str | os.PathLike[str]) -> Counts:

@@ -82,12 +82,13 @@ def epsilon_of_a_person(plan: PrivacyPlan, items: int, silos: int) -> float:
         ConfigError: more items than the cap, or more silos than may hold a person.
         PrivacyError: the mechanism bounds nothing for a person.
     """
-    cap = min(silo.max_items_per_subject for silo in plan.silos)
-    if plan.cap_enforced and not 1 <= items <= cap:
-        raise expected("items", items, f"from 1 to {cap}, the cap")
+    cap = max(silo.max_items_per_subject for silo in plan.silos)
+    if items < 1 or (plan.cap_enforced and items > cap):
+        raise expected("items", items, f"from 1 to {cap}, the cap" if plan.cap_enforced else "at least 1")
     if not 1 <= silos <= len(plan.silos):
         raise expected("silos", silos, f"from 1 to {len(plan.silos)}")
-    capped = tuple(replace(silo, max_items_per_subject=items) for silo in plan.silos)
+    most = [min(items, silo.max_items_per_subject) if plan.cap_enforced else items for silo in plan.silos]
+    capped = tuple(replace(silo, max_items_per_subject=own) for silo, own in zip(plan.silos, most, strict=True))
     changed = replace(plan, silos=capped, silos_per_subject=silos, people=(), cap_enforced=True, silos_bounded=True)
     return unit_epsilon(changed, PrivacyUnit.SUBJECT, True)
 

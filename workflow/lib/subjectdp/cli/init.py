@@ -121,6 +121,7 @@ def _ranges(frame: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, list[flo
 
 def _scenario(name: str, data: Mapping[str, Any], content: Content, options: argparse.Namespace) -> str:
     """The text of the scenario: a plain run, and SubjectRelease by the rule without tuning."""
+    ranges_read = set(data["ranges"]) - set(table_keys(options).get("ranges", {}))
     silos = len(content.silo_names) or _SILOS
     people, width = len(content.items), content.features.shape[1]
     rule = untuned_schedule(people, (width + 1) * max(1, content.classes), options.epsilon, options.delta, silos)
@@ -134,10 +135,14 @@ def _scenario(name: str, data: Mapping[str, Any], content: Content, options: arg
         rounds=rule.rounds,
         clip_norm=rule.clip_norm,
         rate=rule.learning_rate / (1 if content.classes else _FLATTER),
+        ranges=_READ_RANGES if ranges_read else "",
         data=yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=1000, default_flow_style=True).strip(),
     )
 
 
+_READ_RANGES = """\
+  # data.ranges was read from the table, and is itself private: put numbers there that anybody may know.
+"""
 _TEXT = """\
 # Made by subjectdp init. SubjectRelease clips a person once a round over all silos. Rounds, clip norm and rate follow
 # the rule without tuning: from the number of people and of weights, which are taken as public.
@@ -145,7 +150,7 @@ name: {name}
 description: "{table}: plain, and with ε = {epsilon:g} for each person."
 
 run:
-  data: {data}
+{ranges}  data: {data}
   partition: {{silos: {silos}}}
   privacy: {{mode: sound, epsilon: {epsilon:g}, delta: {delta:g}}}
   training: {{rounds: {rounds}}}

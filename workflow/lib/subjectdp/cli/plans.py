@@ -71,9 +71,13 @@ def _missing(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[
     names = ["algorithm", "rounds", *sampling]
     if listed_silos(options) is None:
         names += _missing_facts(chosen, options)
-    elif chosen is not None and chosen.counts_items and chosen.mode is AccountingMode.SOUND:
+    elif chosen is not None and chosen.counts_items and chosen.mode is AccountingMode.SOUND and not _capped(options):
         names.append("max_items_per_subject")  # enforced: the counts' own maximum is private
     return (f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is None)
+
+
+def _capped(options: argparse.Namespace) -> bool:
+    return options.counts is None and read_sizes(options.silo_sizes).caps is not None
 
 
 def _missing_facts(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[str]:
@@ -226,7 +230,7 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "silo-sizes": (
         {"metavar": "FILE"},
-        "CSV file with the columns silo, items, and perhaps people: silos by size, without a list of people",
+        "CSV file with the columns silo, items, and perhaps people and cap: silos by size, without a list of people",
     ),
     "epochs": ({"type": int, "default": 1}, "local epochs of a round, in place of --steps-per-round"),
     "batch-size": (_WHOLE, "with --counts or --silo-sizes: B; each silo samples with q = B / its items"),

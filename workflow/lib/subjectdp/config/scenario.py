@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config.messages import (
     MOST_LINES,
     as_nested,
@@ -25,7 +25,6 @@ from subjectdp.config.messages import (
     raise_all,
     unknown_key,
 )
-from subjectdp.config.resolve import unread_keys
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig, load_run
 from subjectdp.config.sections import DataConfig, RunSections, Section
 from subjectdp.data.catalogue import DATASETS
@@ -412,13 +411,12 @@ def _check_selections(scenario: Scenario) -> None:
 
 
 def _fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:
-    """A run whose algorithm does not read a key, such as a baseline without privacy, fits any of its values."""
-    return all(_value(run, key) in _accepted(key, wanted) or _idle(run, key) for key, wanted in selection.items())
-
-
-def _idle(run: RunConfig, key: str) -> bool:
-    section, _, name = key.partition(".")
-    return name in unread_keys(run.algorithm.name).get(section, {})
+    """A baseline, which claims no privacy, fits whatever is selected of the section privacy."""
+    plain = not is_private(run.algorithm.name)
+    return all(
+        _value(run, key) in _accepted(key, wanted) or (plain and key.startswith("privacy."))
+        for key, wanted in selection.items()
+    )
 
 
 def _accepted(key: str, wanted: Any) -> list[Any]:

@@ -116,13 +116,17 @@ def _check_columns(
             if name not in names:
                 raise unknown(f"{path}: data.{key}", name, names, DataError)
     taken = {label, silo, *owners}
-    alone = [silo] if len(owners) != 1 else [silo, *owners]  # a silo's name may be a part of a subject's
     if label in (silo, *owners) or (len(owners) == 1 and silo in owners):
         raise DataError(f"{path}: data.label, data.subject and data.silo must be different columns.")
-    wrong = next((name for name in (*options.columns, *options.drop) if name in {label, *alone}), None)
+    wrong = next((name for name in (*options.columns, *options.drop) if name in taken), None)
     if wrong is not None:
         raise DataError(f"{path}: the column {in_words(wrong)} has a part already, it is no feature to keep or drop.")
-    if not _chosen(names, taken, options):
+    features = _chosen(names, taken, options)
+    read = {*features, label} if options.task == "regression" else set(features)
+    idle = next((name for name in options.ranges if name not in read), None)
+    if idle is not None:
+        raise DataError(f"{path}: data.ranges names {in_words(idle)}, which is no feature, nor a label in numbers.")
+    if not features:
         raise DataError(f"{path}: expected a column of features beside {', '.join(names)}.")
 
 

@@ -19,6 +19,7 @@ FILE = "file"
 
 _TEXT = (".csv", ".tsv", ".txt")
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?([eE][+-]?\d+)?")
+_THOUSANDS, _POINT = re.compile(r"[+-]?\d{1,3}(\.\d{3})+"), re.compile(r".*\d\.\d.*")
 _NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
 
@@ -79,7 +80,21 @@ def _csv(path: Path) -> pd.DataFrame:
     frame = cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1).reset_index(drop=True)
     frame.columns.name = None
     _check_distinct(path, frame)
-    return pd.DataFrame({name: _cells(frame[name], mark != ",") for name in frame.columns})
+    read = pd.DataFrame({name: _cells(frame[name], mark != ",") for name in frame.columns})
+    if any(not read[name].equals(frame[name]) and read[name].str.fullmatch(_POINT).any() for name in read.columns):
+        _refuse_thousands(path, read)
+    return read
+
+
+def _refuse_thousands(path: Path, frame: pd.DataFrame) -> None:
+    """DataError for a column that reads as thousands with points and as decimals, beside one with decimal commas."""
+    for name in frame.columns:
+        values = frame[name].dropna().str.strip()
+        if len(values) and values.str.fullmatch(_THOUSANDS).all():
+            raise DataError(
+                f"{path}: the column {in_words(name)} holds thousands or decimals ({values.iloc[0]}), beside decimal "
+                "commas nobody can tell: write it without points."
+            )
 
 
 def _cells(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:

@@ -89,15 +89,16 @@ def build_figure(name: str, inputs: FigureInputs) -> Sheet:
     from subjectdp.figures.panels import MOST_PANELS, stacked  # matplotlib: too heavy for the Snakefile
 
     own = replace(inputs, shown=figure.shown)
-    sheets = []
+    sheets, left_out = [], []
     for words, runs in own.settings():
         try:
             sheets.append((words, build(replace(own, only=runs), name)))
-        except DataError:  # of another data set, or too few runs of this setting
-            continue
+        except DataError as problem:  # of another data set, or too few runs of this setting
+            left_out.append(f"{words}: not drawn ({str(problem).rstrip('.')})")
     if not sheets or sum(len(sheet.panels) for _, sheet in sheets) > MOST_PANELS:
-        sheets = [("", build(own, name))]
-    return _with_predictions(stacked(sheets), inputs)
+        sheets, left_out = [("", build(own, name))], []
+    sheet = stacked(sheets)
+    return _with_predictions(replace(sheet, notes=(*sheet.notes, *left_out)), inputs)
 
 
 def _with_predictions(sheet: Sheet, inputs: FigureInputs) -> Sheet:

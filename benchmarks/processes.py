@@ -6,7 +6,6 @@ reads the mark: the peak is VmHWM minus the resident memory before.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 
 from subjectdp.errors import SubjectDPError
+from subjectdp.io.freed_memory import return_freed_memory
 
 _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
@@ -79,9 +79,7 @@ def peak_bytes(measure: Callable[..., int], *arguments: Any) -> int:
 def growth(step: Callable[[], object]) -> int:
     """Bytes by which a few calls of ``step`` raise the resident memory of this process at its peak."""
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)  # glibc gives freed memory back; otherwise it would hide part of what the steps need
+    return_freed_memory()  # otherwise it would hide part of what the steps need
     _CLEAR.write_text("5")
     before = _status_bytes("VmRSS")
     for _ in range(_STEPS):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -116,6 +118,8 @@ def time_public(workload: str, rounds: int) -> dict[str, Outcome]:
     """Seconds of a step of each way to train, and the peak memory of plain SGD and of this project."""
     trained = TRAINED[workload]
     ways = ["sgd", "subjectdp_public", *(f"opacus_{mode}" for mode in trained.opacus)]
+    if find_spec("fastDP") is not None and trained.opacus:  # from its repository: no index has it
+        ways.append("fastdp")
     outcomes, steps = {name: Outcome() for name in ways}, {}
     for name in ways:
         with peers_may_fail(name, outcomes[name]), warnings.catch_warnings():
@@ -159,6 +163,11 @@ def _stepping(name: str, trained: Trained) -> Callable[[], None]:
             model, optimiser, criterion, DataLoader(data, trained.batch), people, settings
         )
         batches = own.take(1_000_000)
+    elif name == "fastdp":
+        engine: Any = importlib.import_module("fastDP").PrivacyEngine
+        engine(
+            model, batch_size=trained.batch, sample_size=items, epochs=1, noise_multiplier=1.0, clipping_fn="Abadi"
+        ).attach(optimiser)
     elif name.startswith("opacus"):
         made = PrivacyEngine().make_private(
             module=model,

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 # A graph of thousands of jobs keeps millions of objects alive; with Python's defaults the garbage collector takes a sixth
 # of a dry run's time.
@@ -38,7 +39,7 @@ from subjectdp.config.fingerprint import (
 )
 from subjectdp.config.scenario import overlaid
 from subjectdp.config.paths import under
-from subjectdp.forecast.before_start import check_before_start
+from subjectdp.forecast.before_start import check_before_start, partly_drawn_figures
 from subjectdp.forecast.cluster import cluster_settings
 from subjectdp.forecast.cost_model import forecast_seconds
 from subjectdp.io.atomic import sha256_of
@@ -85,6 +86,8 @@ if workflow.is_main_process:
             checked(SCENARIO.require_figure, figure)
     if "plan" not in typed:  # it lists what will not start
         checked(check_before_start, SCENARIO, PLACE, FILES)
+        for told in partly_drawn_figures(SCENARIO):
+            logger.warning(told)
 CLUSTER = checked(cluster_settings)
 if not workflow.is_main_process:
     # Inside a cluster job, one after another: the plugin does not pass the profile's resources on.
@@ -205,13 +208,13 @@ def collected(name):
 
 def noise_runs():
     """The first run of each private algorithm in the figure of the noise on the averaged gradient."""
-    if "beyond_noise" not in SCENARIO.figures:
-        return []
     first = {}
-    for run in SCENARIO.runs_of_figure("beyond_noise"):
-        if is_private(run.algorithm.name):
-            key = run.data.dataset, run.algorithm.name, run.algorithm.variant
-            first.setdefault(key, run)
+    for figure in SCENARIO.figures:
+        shown = catalogue.entry(figure).name == "beyond_noise"
+        for run in SCENARIO.runs_of_figure(figure) if shown else ():
+            if is_private(run.algorithm.name):
+                key = run.data.dataset, run.algorithm.name, run.algorithm.variant
+                first.setdefault(key, run)
     return list(first.values())
 
 
@@ -247,7 +250,8 @@ def figure_inputs(figure):
 
 def figure_rule(figure):
     """The name of the rule that makes a figure."""
-    return figure if figure.startswith("figure") else f"figure_{figure}"
+    name = figure.replace("-", "__")
+    return name if name.startswith("figure") else f"figure_{name}"
 
 
 def in_report(figure):
@@ -255,7 +259,7 @@ def in_report(figure):
     facts = catalogue.entry(figure)
     return report(
         figure_file(figure, ".svg"),
-        caption=f"../report/{figure}.rst",
+        caption=f"../report/{facts.name}.rst",
         category=facts.category,
         labels={"figure": facts.title},
     )
@@ -304,7 +308,7 @@ wildcard_constraints:
     data_key=keys_of(DATA),
     partition_id=keys_of(PARTITIONS),
     run_id=keys_of(RUNS),
-    figure=r"\w+",
+    figure=r"[\w-]+",
 
 
 # An image is built by the site (workflow/envs/apptainer.def): nobody else's would have its drivers.

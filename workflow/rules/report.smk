@@ -34,6 +34,7 @@ rule results_page:
             name: {
                 "title": catalogue.entry(name).title,
                 "category": catalogue.entry(name).category,
+                "caption": catalogue.entry(name).name,
                 "rule": figure_rule(name),
             }
             for name in SCENARIO.figures
@@ -45,7 +46,7 @@ rule results_page:
             sha256_of(CAPTIONS / name)
             for name in (
                 "phrases.yaml",
-                *(f"{name}.rst" for name in SCENARIO.figures),
+                *(f"{catalogue.entry(name).name}.rst" for name in SCENARIO.figures),
             )
         ],
         about=[SCENARIO.description, SCENARIO.synthetic_note],

@@ -232,7 +232,7 @@ def _names(annotation: Any) -> list[str]:
     return [name for inner in typing.get_args(annotation) for name in _names(inner)]
 
 
-_KEY = re.compile(r"[a-z_][a-z0-9_]*(?:\[\d+\])?(?:[.:][a-z0-9_]+(?:\[\d+\])?)*")
+_KEY = re.compile(r"[a-z_][a-z0-9_]*(?:\[\d+\])?(?:[.:][a-z0-9_-]+(?:\[\d+\])?)*")
 _INDEX = re.compile(r"\[\d+\]$")
 
 

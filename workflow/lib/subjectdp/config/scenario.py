@@ -8,12 +8,13 @@ run's place in it (docs/decisions/0023-later-file-wins.md).
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError, WithJsonSchema
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config.messages import (
@@ -40,11 +41,10 @@ RUN_KEYS = dotted_keys(RunSections)
 _MAPPINGS = ("model.parameters.", "data.expected.")  # whose keys are no keys of a run
 
 # The list of the figures is a file: this package may not import theirs.
-_FIGURES = (LIBRARY / "subjectdp" / "figures" / "figures.csv").read_text(encoding="utf-8").splitlines()[1:]
-if TYPE_CHECKING:
-    Figure = str
-else:
-    Figure = Literal[tuple(line.partition(",")[0] for line in _FIGURES)]
+_LINES = (LIBRARY / "subjectdp" / "figures" / "figures.csv").read_text(encoding="utf-8").splitlines()[1:]
+_FIGURES = tuple(line.partition(",")[0] for line in _LINES)
+_PATTERN = f"^({'|'.join(_FIGURES)})(-[a-z0-9_]+)?$"  # a label: drawn again, with a selection of its own
+Figure = Annotated[str, WithJsonSchema({"type": "string", "pattern": _PATTERN})]
 
 LARGEST_SWEEP = 100_000
 """Runs of the largest scenario."""
@@ -188,7 +188,8 @@ class Scenario(Section):
     """Blocks; the runs of a block are all combinations of its axes (dotted key: value or list of values). A block's
     name is a label only. No block: one run."""
     figures: list[Figure] = []
-    """Figures that the scenario draws. One that its runs cannot give is refused before anything starts."""
+    """Figures that the scenario draws; NAME-LABEL draws NAME again, with a selection of its own. One that its runs cannot
+    give is refused before anything starts."""
     selections: dict[Figure, dict[str, Any]] = {}
     """Per figure: the runs it shows, as dotted key: value (or list of values); null selects what is null. A figure
     without an entry shows all runs; an entry of a figure that is not drawn does nothing."""
@@ -312,7 +313,19 @@ def _check_top_level(content: Mapping[str, Any]) -> None:
             problems.append(f"Unknown key {key!r}. {as_nested(inside, content[key])}")
         elif key not in Scenario.model_fields:
             problems.append(str(unknown_key(key, Scenario.model_fields, RUN_KEYS)))
+    for key, kind in (("figures", list), ("selections", Mapping)):
+        names = content.get(key)
+        for name in names if isinstance(names, kind) else ():
+            if isinstance(name, str) and not re.fullmatch(_PATTERN, name):
+                problems.append(_no_figure(key, name))
     raise_all(problems)
+
+
+def _no_figure(key: str, name: str) -> str:
+    figure, _, label = name.partition("-")
+    if figure not in _FIGURES:
+        return str(unknown(f"figure in {key}", figure, _FIGURES))
+    return str(expected(f"the label of {figure} in {key}", label, f"lower case letters, digits and _: {figure}-small"))
 
 
 def _check_overrides(scenario: Scenario) -> None:

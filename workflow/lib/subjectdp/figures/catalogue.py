@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class FigureEntry:
     """The function that builds a figure, the inputs that it reads, and its place in the report."""
 
+    name: str
     builder: str  # MODULE.FUNCTION below subjectdp.figures
     needs: tuple[str, ...]  # fields of FigureInputs
     category: str  # of the report
@@ -47,7 +48,7 @@ def _entry(row: dict[str, str]) -> FigureEntry:
     hidden = tuple(filter(None, row["hidden"].split("; ")))
     shown = Shown(tuple(row["vary"].split()), hidden, row["private"] == "yes", row["swept"])
     needs = tuple(row["needs"].split())
-    return FigureEntry(row["builder"], needs, row["category"], row["title"], None if shown == Shown() else shown)
+    return FigureEntry(row["name"], row["builder"], needs, row["category"], row["title"], None if shown == Shown() else shown)
 
 
 FIGURES = _read()
@@ -55,10 +56,12 @@ SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".json")
 
 
 def entry(name: str) -> FigureEntry:
-    """The entry of a figure; DataError with the nearest known name for an unknown one."""
-    if name not in FIGURES:
-        raise unknown("figure", name, FIGURES, DataError)
-    return FIGURES[name]
+    """The entry of a figure, ``NAME`` or ``NAME-LABEL``; DataError with the nearest known name for an unknown one."""
+    figure, _, label = name.partition("-")
+    if figure not in FIGURES:
+        raise unknown("figure", figure, FIGURES, DataError)
+    found = FIGURES[figure]
+    return replace(found, title=f"{found.title} ({label.replace('_', ' ')})") if label else found
 
 
 def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Path]:
@@ -86,7 +89,7 @@ def build_figure(name: str, inputs: FigureInputs) -> Sheet:
     build = getattr(importlib.import_module(figure.module_path), figure.builder.partition(".")[2])
     if figure.shown is None:
         return _with_predictions(build(inputs, name), inputs)
-    from subjectdp.figures.panels import MOST_PANELS, stacked  # matplotlib: too heavy for the Snakefile
+    from subjectdp.figures.panels import stacked  # matplotlib: too heavy for the Snakefile
 
     own = replace(inputs, shown=figure.shown)
     sheets, left_out = [], []
@@ -95,7 +98,7 @@ def build_figure(name: str, inputs: FigureInputs) -> Sheet:
             sheets.append((words, build(replace(own, only=runs), name)))
         except DataError as problem:  # of another data set, or too few runs of this setting
             left_out.append(f"{words}: not drawn ({str(problem).rstrip('.')})")
-    if not sheets or sum(len(sheet.panels) for _, sheet in sheets) > MOST_PANELS:
+    if not sheets:
         sheets, left_out = [("", build(own, name))], []
     sheet = stacked(sheets)
     return _with_predictions(replace(sheet, notes=(*sheet.notes, *left_out)), inputs)

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from itertools import product
 from string import ascii_lowercase
 from typing import Any
 
@@ -97,9 +98,6 @@ class Sheet:
         return tuple(panel for row in self.rows for panel in row)
 
 
-MOST_PANELS = len(ascii_lowercase)
-
-
 def stacked(sheets: Sequence[tuple[str, Sheet]]) -> Sheet:
     """Sheets of the same figure, one for each setting (in words), below one another as one."""
     (_, first), *more = sheets
@@ -135,7 +133,7 @@ def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path
     if not sheet.panels:
         raise expected(f"panels of {sheet.name}", "none", "at least one (no run fits this figure)", DataError)
     folder = Path(folder)
-    letters = ascii_lowercase[: len(sheet.panels)]
+    letters = [*ascii_lowercase, *map("".join, product(ascii_lowercase, repeat=2))][: len(sheet.panels)]
     values = pd.concat([p.values.assign(panel=letter) for p, letter in zip(sheet.panels, letters, strict=True)])
     with figure_style():
         figure, _ = _combined(sheet, letters)

@@ -62,17 +62,36 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
 
 def undrawable_figures(scenario: Scenario) -> Iterator[str]:
     """A line for each figure that would find no run to draw, or runs that differ in a key that it cannot show."""
-    # of other figures the module chooses
+    for name, problem, _ in _figures(scenario):
+        if problem:
+            yield f"The figure {name} cannot be drawn. {problem}"
+
+
+def partly_drawn_figures(scenario: Scenario) -> Iterator[str]:
+    """A line for each figure that leaves out runs, since they have more settings than it shows side by side."""
+    for name, _, notes in _figures(scenario):
+        if notes:
+            label = name.partition("-")[0] + "-LABEL"
+            yield (
+                f"The figure {name} leaves runs out: {'; '.join(notes)} (at most {MOST_SETTINGS} settings side by side). "
+                f"Draw the others too: figures: [{name}, {label}], selections: {{{label}: {{KEY: VALUES}}}}."
+            )
+
+
+def _figures(scenario: Scenario) -> Iterator[tuple[str, str, list[str]]]:
+    # name, why it cannot be drawn (or nothing), what is left out; of other figures the module chooses
     known = {name: shown for name in scenario.figures if (shown := entry(name).shown) is not None}
     rows = {run_id: _row(run) for run_id, run in scenario.runs_by_id.items()} if known else {}
     for name, shown in known.items():
+        problem, notes = "", list[str]()
         try:
             own = [rows[run.run_id] for run in scenario.runs_of_figure(name)]
             settings = settings_of(own, shown)
             for _, places in settings if len(settings) <= MOST_SETTINGS else [("", range(len(own)))]:
-                shown_rows([own[place] for place in places], shown)
-        except DataError as problem:
-            yield f"The figure {name} cannot be drawn. {problem}"
+                notes += shown_rows([own[place] for place in places], shown)[1]
+        except DataError as found:
+            problem = str(found)
+        yield name, problem, notes
 
 
 def _row(run: RunConfig) -> dict[str, Any]:

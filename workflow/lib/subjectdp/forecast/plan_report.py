@@ -18,7 +18,7 @@ from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.partition import Partition
 from subjectdp.errors import SubjectDPError
-from subjectdp.forecast.before_start import undrawable_figures
+from subjectdp.forecast.before_start import partly_drawn_figures, undrawable_figures
 from subjectdp.forecast.cost_model import SizeClass, size_class, work_of
 from subjectdp.forecast.federations import COUNTS, federation_of
 from subjectdp.io.atomic import write_frame, write_text
@@ -155,6 +155,7 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast]) -> str:
         "",
         *_notes(rows),
         *(line for problem in undrawable_figures(scenario) for line in wrap(f"Will not start: {problem}", _WIDTH)),
+        *(line for told in partly_drawn_figures(scenario) for line in wrap(told, _WIDTH)),
     ]
     return "\n".join(lines) + "\n"
 

@@ -53,7 +53,7 @@ def write_results_page(
     Args:
         sources: what it is made from; pictures are those in the folder ``figures`` beside ``target``.
         config: the scenario as captions read it.
-        figures: ``title``, ``category`` and ``rule`` of each figure that the scenario draws.
+        figures: ``title``, ``category``, ``caption`` (its file's name) and ``rule`` of each figure that the scenario draws.
         tables: the label of each of its tables.
         target: the page.
 
@@ -75,7 +75,7 @@ def write_results_page(
                 **facts,
                 "name": name,
                 "picture": Path(target).parent / "figures" / name / f"{name}.svg",
-                "caption": _caption(sources.captions / f"{name}.rst", config, facts["rule"]),
+                "caption": _caption(sources.captions / f"{facts['caption']}.rst", config, facts["rule"]),
             }
             for name, facts in figures.items()
         ],

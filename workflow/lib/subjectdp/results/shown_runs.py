@@ -88,12 +88,29 @@ def settings_of(rows: Sequence[Row], shown: Shown) -> list[tuple[str, list[int]]
     found: list[tuple[str, list[int]]] = []
     datasets = datasets_in_order(rows[place]["dataset"] for place in candidates)
     for dataset in datasets:
-        found += _settings_of_data([place for place in candidates if rows[place]["dataset"] == dataset], rows, shown)
+        part = [place for place in candidates if rows[place]["dataset"] == dataset]
+        own = [_with_other_keys(row, keys) for row in rows] if (keys := _other_keys(rows, part, shown.vary)) else rows
+        found += _settings_of_data(part, own, [*(name for name in _COLUMNS if name not in shown.vary), *keys])
     return found if len(found) > len(datasets) else [("", sorted(candidates))]
 
 
-def _settings_of_data(part: list[int], rows: Sequence[Row], shown: Shown) -> list[tuple[str, list[int]]]:
-    columns = [name for name in _COLUMNS if name not in shown.vary]
+def _other_keys(rows: Sequence[Row], part: Sequence[int], vary: Sequence[str]) -> list[str]:
+    """The dotted keys without a column, such as clip norm and rate, in which runs of one algorithm differ."""
+    alike: defaultdict[tuple[Any, ...], dict[str, int]] = defaultdict(dict)
+    for place in part:
+        row = rows[place]
+        known = (row.get(name) for name in dict.fromkeys((*_COLUMNS, *vary)))
+        alike[row["label"], row["seed"], *known].setdefault(row["setting"], place)
+    several = [[json.loads(setting) for setting in settings] for settings in alike.values() if len(settings) > 1]
+    return sorted({key for first, *others in several for other in others for key in differing_keys(first, other)})
+
+
+def _with_other_keys(row: Row, keys: Sequence[str]) -> Row:
+    values = dict(flattened(json.loads(row["setting"])))
+    return {**row, **{key: values.get(key) for key in keys}}
+
+
+def _settings_of_data(part: list[int], rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[str, list[int]]]:
     swept = [sorted({rows[place][name] for place in part}, key=_in_order) for name in columns]
     found: dict[tuple[int, ...], tuple[Any, ...]] = {}
     for values in product(*swept) if math.prod(map(len, swept)) <= _MOST_COMBINATIONS else ():
@@ -114,7 +131,7 @@ def _anywhere(rows: Sequence[Row], part: Sequence[int], place: int, column: str)
     row = rows[place]
     if column in ("mode", "horizontal", "epsilon", "delta"):
         return not is_private(row["algorithm"])
-    return column in ("rounds", "batch_size") and all(
+    return (column in ("rounds", "batch_size") or "." in column) and all(
         rows[other][column] == row[column] for other in part if rows[other]["label"] == row["label"]
     )
 
@@ -129,8 +146,9 @@ def _telling(settings: Sequence[tuple[Any, ...]]) -> list[int]:
     return named
 
 
-def _in_order(value: Any) -> tuple[bool, Any]:
-    return isinstance(value, str), value
+def _in_order(value: Any) -> tuple[bool, str, float]:
+    number = isinstance(value, int | float)
+    return not number, "" if number else str(value), value if number else 0
 
 
 def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]:
@@ -209,7 +227,8 @@ def _words(column: str, value: Any) -> str:
     if column in ("mode", "horizontal"):
         return str(value).replace("_", " ")
     shown = format_number(value) if isinstance(value, int | float) else str(value).replace("_", " ")
-    return f"{names.get(column, column)} = {shown}"
+    column = column.rpartition(".")[2]
+    return f"{names.get(column, column.replace('_', ' '))} = {shown}"
 
 
 def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:

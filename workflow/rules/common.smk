@@ -7,7 +7,10 @@ import gc
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +21,30 @@ from snakemake.logging import logger
 # of a dry run's time.
 gc.set_threshold(100_000, 20, 20)
 
+
+
+def workflow_folder(place):
+    """The folder `workflow` on disk; of a module from a repository's address, that of a copy of its commit."""
+    if not hasattr(place, "ref"):
+        return Path(str(place)).parent
+    repository = getattr(place, "hosted_repo", None)
+    repository = place.repo_path if repository is None else repository.repo_clone
+    git = ["git", "-C", str(repository)]
+    commit = subprocess.check_output([*git, "rev-parse", place.ref], text=True).strip()
+    copy = Path(".snakemake", "subjectdp", commit)
+    if not copy.exists():
+        with tempfile.TemporaryDirectory(dir=".snakemake") as folder:
+            archive = subprocess.check_output([*git, "archive", commit])
+            subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+            copy.parent.mkdir(exist_ok=True)
+            with suppress(OSError):  # another job was faster
+                Path(folder).rename(copy)
+                Path(folder).mkdir()
+    return copy.absolute() / "workflow"
+
+
 # The library needs no installation: this process finds it by its path, jobs inherit the variable.
-WORKFLOW = Path(str(workflow.current_basedir)).parent
+WORKFLOW = workflow_folder(workflow.current_basedir)
 LIBRARY = str(WORKFLOW / "lib")
 SEARCH_PATH = "PYTHONPATH"
 sys.path.insert(0, LIBRARY)

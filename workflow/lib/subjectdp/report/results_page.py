@@ -1,4 +1,4 @@
-"""The page of a scenario's results, ``index.html``: what was run, what holds, figures and scorecard in one file."""
+"""The page of a scenario's results, ``index.html``: what was run, its privacy, figures and scorecard in one file."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from subjectdp.results.labels import dataset_name
 from subjectdp.scorecard.verdicts import Verdict, verdict_counts
 
 _RUNS = [
-    *("dataset", "label", "mode", "subjects", "silos", "alpha", "local_steps", "seeds"),
+    *("dataset", "label", "settings", "mode", "subjects", "silos", "alpha", "local_steps", "seeds"),
     *("test_accuracy_percent", "test_accuracy_half_width", "epsilon_as_published", "epsilon_sound_item"),
     *("epsilon_sound_subject", "subject_guarantee", "rounds_executed", "synthetic"),
 ]
@@ -48,7 +48,7 @@ def write_results_page(
     tables: Mapping[str, str],
     target: Path | str,
 ) -> None:
-    """Writes ``index.html``: what was run, verdicts, runs with published and sound ε, figures with captions, scorecard.
+    """Writes ``index.html``: what was run, runs with published and sound ε, figures with captions, verdicts, scorecard.
 
     Args:
         sources: what it is made from; pictures are those in the folder ``figures`` beside ``target``.
@@ -65,11 +65,11 @@ def write_results_page(
     ranked = scores.sort_values("verdict", key=lambda column: column.map(_ORDER.index), kind="stable")
     write_page(
         target,
-        f"{config.get('name', 'Results')}: published claims and what holds",
+        f"{config.get('name', 'Results')}: runs, and the privacy that each has",
         description=config.get("description"),
         note=config.get("synthetic_note"),
         facts=[*_facts([read_json(run / "manifest.json") for run in sources.run_folders])],
-        tables=[_verdicts(scores), ("Runs", "Means over the seeds; ε: the largest over the seeds.", runs)],
+        tables=[("Runs", "Means over the seeds; ε: the largest over the seeds.", runs)],
         figures=[
             {
                 **facts,
@@ -79,9 +79,19 @@ def write_results_page(
             }
             for name, facts in figures.items()
         ],
-        last=("Scorecard", "Each printed number, ours with its 95 % interval, and the verdict.", ranked[_SCORES]),
+        last=[
+            _verdicts(scores),
+            ("Scorecard", "Each printed number, ours with its 95 % interval, and the verdict.", ranked[_SCORES]),
+        ],
+        folded=not _decided_by_runs(scores),
         links={f"tables/{name}.html": label for name, label in tables.items()},
     )
+
+
+def _decided_by_runs(scores: pd.DataFrame) -> bool:
+    """Whether the scenario's runs decide a number of the papers; accounting decides the same ones in every scenario."""
+    undecided = scores["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_AT_THIS_SCALE])
+    return bool((~undecided & (scores["evidence"] == "training")).any())
 
 
 def _verdicts(scores: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:

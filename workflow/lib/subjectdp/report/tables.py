@@ -8,6 +8,7 @@ import pandas as pd
 
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import merged, recorded_loss
+from subjectdp.config.run import settings_apart
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
@@ -23,7 +24,7 @@ _PRIVACY_ONLY = ("mode", "horizontal", "epsilon", "delta")  # meaningless withou
 _SOUND = ("epsilon_sound_item", "epsilon_sound_subject_one_silo", "epsilon_sound_subject")
 # What a reader looks for comes first, the other settings and the cost after it.
 _FIRST = (
-    *("dataset", "label", "mode", "subjects", "silos", "alpha"),
+    *("dataset", "label", "settings", "mode", "subjects", "silos", "alpha"),
     *("test_accuracy_percent", "test_accuracy_half_width", "seeds"),
     *("epsilon_as_published", "published_guarantee", *_SOUND, "subject_guarantee"),
 )
@@ -35,7 +36,7 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     Runs of one row differ only in the seed, also in settings that no column shows. ``epsilon_*`` are the largest over
     the seeds (a partition's largest subject differs between seeds), each run's own, empty if no ε is stated;
     ``epsilon_sound_subject_all_seeds`` is that of all seeds together; ``published_guarantee`` is
-    "no" beside every published ε, ``subject_guarantee`` "conditional" where a sound ε rests on a bound that was
+    "no" beside every published ε, ``settings`` what tells the rows of an algorithm apart, ``subject_guarantee`` "conditional" where a sound ε rests on a bound that was
     read from the data. Raises DataError without runs.
     """
     if runs.empty:
@@ -43,8 +44,9 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     runs = runs.assign(local_steps=runs["local_steps"].map(lambda steps: str(steps) if steps else "one epoch"))
     runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
     keys = [*SETTING, "local_steps"]
+    apart = settings_apart({text: json.loads(text) for text in runs["setting"].unique()})
     rows = [
-        _summary_row(dict(zip(keys, key, strict=False)), part)
+        {**_summary_row(dict(zip(keys, key, strict=False)), part), "settings": apart[part["setting"].iloc[0]]}
         for key, part in runs.groupby([*keys, "setting"], dropna=False)
     ]
     table = _ordered(pd.DataFrame(rows))

@@ -119,6 +119,7 @@ def _settings_of_data(part: list[int], rows: Sequence[Row], columns: Sequence[st
             places = [place for place in places if rows[place][column] == value or _anywhere(rows, part, place, column)]
         if any(all(rows[place][c] == v for c, v in zip(columns, values, strict=True)) for place in places):
             found.setdefault(tuple(sorted(places)), values)
+    found = {places: values for places, values in found.items() if not any(set(places) < set(more) for more in found)}
     named = _telling(list(found.values()))
     return [
         (", ".join(_words(columns[number], values[number]) for number in named), list(places))

@@ -31,16 +31,15 @@ def workflow_folder(place):
     repository = place.repo_path if repository is None else repository.repo_clone
     git = ["git", "-C", str(repository)]
     commit = subprocess.check_output([*git, "rev-parse", place.ref], text=True).strip()
-    copy = Path(".snakemake", "subjectdp", commit)
+    copy = Path(".snakemake", "subjectdp", commit).absolute()
     if not copy.exists():
-        with tempfile.TemporaryDirectory(dir=".snakemake") as folder:
-            archive = subprocess.check_output([*git, "archive", commit])
-            subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
-            copy.parent.mkdir(exist_ok=True)
-            with suppress(OSError):  # another job was faster
-                Path(folder).rename(copy)
-                Path(folder).mkdir()
-    return copy.absolute() / "workflow"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.mkdtemp(dir=copy.parent)
+        archive = subprocess.check_output([*git, "archive", commit])
+        subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+        with suppress(OSError):  # another process was faster
+            Path(folder).rename(copy)
+    return copy / "workflow"
 
 
 # The library needs no installation: this process finds it by its path, jobs inherit the variable.

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = (".gitignore", "Snakefile", "workflow", "config", "envs", "requirements.lock", "slurm", "profiles")
+PARTS = (".gitignore", ".test", "Snakefile", "workflow", "config", "envs", "requirements.lock", "slurm", "profiles")
 
 
 def copy_parts(target: Path) -> Path:
@@ -16,7 +16,9 @@ def copy_parts(target: Path) -> Path:
     for part in PARTS:
         source = ROOT / part
         if source.is_dir() and not source.is_symlink():
-            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("*.egg-info", "node_modules"))
+            shutil.copytree(
+                source, target / part, symlinks=True, ignore=shutil.ignore_patterns("*.egg-info", "node_modules")
+            )
         elif source.exists():
             shutil.copy2(source, target / part, follow_symlinks=False)
     return target

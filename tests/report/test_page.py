@@ -81,7 +81,9 @@ def results(tmp_path: Path) -> Path:
     picture.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"/>')
     (tmp_path / "privacy.rst").write_text("Claims of **{{ snakemake.config.name }}**, by {{ snakemake.rule }}.")
     tables = (tmp_path / "runs_summary.csv", tmp_path / "scorecard.csv")
-    figures = {"privacy": {"title": "Published & sound", "category": "Privacy", "caption": "privacy", "rule": "figure_privacy"}}
+    figures = {
+        "privacy": {"title": "Published & sound", "category": "Privacy", "caption": "privacy", "rule": "figure_privacy"}
+    }
     sources = ResultSources(*tables, run_folders=tuple(folders), captions=tmp_path)
     write_results_page(sources, CONFIG, figures, {"scorecard": "All <numbers>"}, tmp_path / "index.html")
     return tmp_path / "index.html"
@@ -105,7 +107,8 @@ def test_the_page_of_results_says_what_was_run_and_what_holds(results: Path) -> 
         assert told in words, told
     cells = page.cells
     run = cells.index("UserLDP")
-    assert cells[run + 1] == "as_published" and "2.25" in cells[run : run + 14], "sound ε beside the published one"
+    assert cells[run + 2] == "as_published" and "2.25" in cells[run : run + 15], "sound ε beside the published one"
+    assert "<details><summary>" in results.read_text() and "No run of this scenario decides one of them." in words
     order = [cell for cell in cells if cell in set(Verdict)]
     assert order[7:] == sorted(order[7:], key=order[:7].index), "the scorecard in the order of the counts"
 

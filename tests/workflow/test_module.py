@@ -128,3 +128,40 @@ def test_apptainer_needs_an_image(project) -> None:
     done = project.snakemake("--dry-run", "--sdm", "apptainer", check=False)
     assert done.returncode != 0
     assert "error: Expected SUBJECTDP_CONTAINER to name an image" in done.stdout
+
+
+REMOTE = """
+configfile: "config/config.yaml"
+
+module subjectdp:
+    snakefile: github("someone/subjectdp", path="workflow/Snakefile", tag="v9.9.9")
+    config: config
+
+use rule * from subjectdp
+"""
+
+
+@pytest.mark.slow
+def test_a_module_from_an_address_and_a_tag_needs_no_clone(make_project: Callable, tmp_path: Path) -> None:
+    """Snakemake finds the repository in its cache, as after a fetch; the library is read from that tag's commit."""
+    root = make_project(tmp_path / "subjectdp").root
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"], ["tag", "v9.9.9"]):
+        subprocess.run([*git, *words], check=True)
+    folder = tmp_path / "host"
+    cache = folder / ".cache/snakemake/snakemake/source-cache/snakemake-git-cache/github.com/someone/subjectdp"
+    subprocess.run(["git", "clone", "-q", "--bare", str(root), str(cache)], check=True)
+    (folder / "config").mkdir()
+    (folder / "config/config.yaml").write_text(TINY.format(name="tiny", algorithms="fed_avg"))
+    (folder / "Snakefile").write_text(REMOTE)
+    jobs = planned(plan(folder, "--quiet", "rules"))
+    assert jobs["train"] == 1 and jobs["figure_partition"] == 1
+    (copy,) = (folder / ".snakemake/subjectdp").iterdir()
+    assert (copy / "workflow/lib/subjectdp/__init__.py").is_file()
+
+
+def test_the_catalogue_finds_its_configuration_and_its_test(project) -> None:
+    """As `snakedeploy` and the catalogue of workflows call it."""
+    done = project.snakemake("--dry-run", "--quiet", "rules", "--directory", ".test")
+    assert planned(done.stdout)["train"] == 6
+    assert (project.root / "config/config.yaml").samefile(project.root / "config/scenarios/embedded.yaml")

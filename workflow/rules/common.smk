@@ -22,7 +22,6 @@ from snakemake.logging import logger
 gc.set_threshold(100_000, 20, 20)
 
 
-
 def workflow_folder(place):
     """The folder `workflow` on disk; of a module from a repository's address, that of a copy of its commit."""
     if not hasattr(place, "ref"):

@@ -48,7 +48,9 @@ def _entry(row: dict[str, str]) -> FigureEntry:
     hidden = tuple(filter(None, row["hidden"].split("; ")))
     shown = Shown(tuple(row["vary"].split()), hidden, row["private"] == "yes", row["swept"])
     needs = tuple(row["needs"].split())
-    return FigureEntry(row["name"], row["builder"], needs, row["category"], row["title"], None if shown == Shown() else shown)
+    return FigureEntry(
+        row["name"], row["builder"], needs, row["category"], row["title"], None if shown == Shown() else shown
+    )
 
 
 FIGURES = _read()

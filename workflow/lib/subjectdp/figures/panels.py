@@ -11,8 +11,8 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from itertools import product
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 

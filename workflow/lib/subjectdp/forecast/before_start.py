@@ -73,8 +73,8 @@ def partly_drawn_figures(scenario: Scenario) -> Iterator[str]:
         if notes:
             label = name.partition("-")[0] + "-LABEL"
             yield (
-                f"The figure {name} leaves runs out: {'; '.join(notes)} (at most {MOST_SETTINGS} settings side by side). "
-                f"Draw the others too: figures: [{name}, {label}], selections: {{{label}: {{KEY: VALUES}}}}."
+                f"The figure {name} leaves runs out: {'; '.join(notes)} (at most {MOST_SETTINGS} settings side by "
+                f"side). Draw the others too: figures: [{name}, {label}], selections: {{{label}: {{KEY: VALUES}}}}."
             )
 
 

@@ -53,7 +53,7 @@ def write_results_page(
     Args:
         sources: what it is made from; pictures are those in the folder ``figures`` beside ``target``.
         config: the scenario as captions read it.
-        figures: ``title``, ``category``, ``caption`` (its file's name) and ``rule`` of each figure that the scenario draws.
+        figures: ``title``, ``category``, ``caption`` (file's name) and ``rule`` of each figure of the scenario.
         tables: the label of each of its tables.
         target: the page.
 

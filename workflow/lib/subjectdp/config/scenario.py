@@ -188,8 +188,8 @@ class Scenario(Section):
     """Blocks; the runs of a block are all combinations of its axes (dotted key: value or list of values). A block's
     name is a label only. No block: one run."""
     figures: list[Figure] = []
-    """Figures that the scenario draws; NAME-LABEL draws NAME again, with a selection of its own. One that its runs cannot
-    give is refused before anything starts."""
+    """Figures that the scenario draws; NAME-LABEL draws NAME again, with a selection of its own. One that its runs
+    cannot give is refused before anything starts."""
     selections: dict[Figure, dict[str, Any]] = {}
     """Per figure: the runs it shows, as dotted key: value (or list of values); null selects what is null. A figure
     without an entry shows all runs; an entry of a figure that is not drawn does nothing."""

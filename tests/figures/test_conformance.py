@@ -90,7 +90,7 @@ def test_its_picture_can_be_read(of: Callable[[str], Drawn], name: str) -> None:
     assert figure.get_figwidth() <= panels.PAGE_WIDTH
     shown = [text for text in figure.findobj(Text) if text.get_text()]
     assert min(text.get_fontsize() for text in shown) >= 7
-    said = [text.get_text() for axes in figure.axes for text in axes.texts]
+    said = [axes.get_title(loc="right") for axes in figure.axes]
     assert said.count("synthetic data") == sum(panel.synthetic for panel in of(name).sheet.panels)
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     own = [axes for axes in figure.axes if axes.get_title(loc="left")]
@@ -103,6 +103,10 @@ def test_its_picture_can_be_read(of: Callable[[str], Drawn], name: str) -> None:
     for one, two in combinations(boxes, 2):
         assert not one.shrunk(0.98, 0.98).overlaps(two.shrunk(0.98, 0.98))
     assert [colliding_labels(axes) for axes in own] == [[] for _ in own]
+    for axes in own:
+        left, right = (axes._left_title, axes._right_title)  # type: ignore[attr-defined]
+        beside = bool(right.get_text()) and "\n" not in left.get_text()
+        assert not beside or left.get_window_extent(renderer).x1 < right.get_window_extent(renderer).x0
 
 
 def colliding_labels(axes: Axes) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import Style, figure_style
 from subjectdp.io.atomic import atomic_path, write_frame, write_json
 
-MAX_PIXELS = 1600  # of height: browsers crop taller pictures in a Snakemake report
+MAX_PIXELS = 1600  # of height, while that leaves 100 pixels an inch
 VALUE_COLUMNS = ["dataset", "quantity", "series", "x", "mean", "low", "high", "seeds"]
 PAGE_WIDTH, COLUMN_WIDTH = 7.0, 3.5  # inches
 _ROW_HEIGHT = 2.4  # inches
@@ -163,20 +163,27 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
     names = iter(letters)
     for number, (line, _) in enumerate(lines):
         cells = grid[number].subgridspec(1, len(line), width_ratios=[panel.weight for panel in line])
+        above = any(not _mark_fits(panel, width * panel.weight / sum(p.weight for p in line)) for panel in line)
         for place, panel in enumerate(line):
             axes = figure.add_subplot(cells[place])
-            _draw(panel, axes, next(names))
+            _draw(panel, axes, next(names), above)
             drawn.append((panel, axes))
     strip.add(figure, height)
     return figure, _harmonise(drawn)
 
 
-def _draw(panel: Panel, axes: Axes, letter: str) -> None:
+def _mark_fits(panel: Panel, width: float) -> bool:
+    """Whether "synthetic data" stands beside the heading's last line; both axes' labels take up to an inch."""
+    return 0.08 * (len(panel.heading.split("\n")[-1]) + 4) + 0.8 < width - 1.0
+
+
+def _draw(panel: Panel, axes: Axes, letter: str, above: bool) -> None:
+    """Draws a panel; ``above``: the mark "synthetic data" has a line of its own, the heading is above it."""
     panel.draw(axes)
-    axes.set_title(f"({letter}) {panel.heading}", loc="left")
+    own_line = "\n" if above and panel.synthetic else ""
+    axes.set_title(f"({letter}) {panel.heading}{own_line}", loc="left")
     if panel.synthetic:
-        look: dict[str, Any] = {"rotation": 90, "ha": "left", "va": "top", "fontsize": 7, "color": "#A00000"}
-        axes.text(1.015, 1.0, "synthetic data", transform=axes.transAxes, **look)
+        axes.set_title("synthetic data", loc="right", fontsize=7, color="#A00000")
 
 
 def _harmonise(drawn: Sequence[tuple[Panel, Axes]]) -> dict[str, tuple[float, float, str]]:
@@ -232,8 +239,9 @@ def _handle(style: Style, label: str, filled: bool) -> Line2D:
 
 
 def _save(figure: Figure, stem: Path, source: str = "") -> list[Path]:
-    dpi = min(_TYPICAL_DPI, int(MAX_PIXELS / figure.get_figheight()))
+    dpi = min(_TYPICAL_DPI, max(100, int(MAX_PIXELS / figure.get_figheight())))
     targets = []
+    figure.set_dpi(dpi)  # hinted text is wider at one resolution than at another
     figure.draw_without_rendering()
     figure.set_layout_engine(None)  # all formats keep this layout: it costs as much as drawing
     for axes in figure.axes:  # the last bits of a layout differ from call to call

@@ -33,6 +33,8 @@ UNITS = {
     "item": ("epsilon_sound_item", "one item"),
 }
 _CLAIM = "epsilon_as_published"
+_ASIDE = {"epsilon_sound_item": -0.24, "epsilon_sound_subject_one_silo": 0.24}  # rows
+_HIDDEN = 0.25  # of marks' logarithms: closer ones cover one another
 _APART = 0.11  # part of the axis that a tick's label takes
 _TARGET = ", ε = "
 _SOUND_MARK, _CLAIM_MARK = "accuracy_at_sound_epsilon", "accuracy_at_published_epsilon"
@@ -133,8 +135,11 @@ def _draw_statements_of(axes: Axes, part: pd.DataFrame, place: int, color: str, 
     axes.plot([part["shown"].min(), part["shown"].max()], [place] * 2, color=color, linewidth=2.2, alpha=0.35)
     if set(part["x"]) == {_CLAIM}:
         parts.write_beside(axes, "no sound ε", (part["shown"].iloc[0], place), (6, 0), bbox=ground)
+    sound = part[part["x"] != _CLAIM]
     for x, mean, statement in zip(part["shown"], part["mean"], part["x"], strict=True):
-        axes.plot([x], [place], marker=STATEMENTS[statement][1], color=color, markersize=6, zorder=3)
+        hidden = (np.abs(np.log(sound["shown"] / x)) < _HIDDEN).sum() > 1  # marks at one ε stand below one another
+        height = place + (_ASIDE.get(statement, 0.0) if hidden else 0.0)
+        axes.plot([x], [height], marker=STATEMENTS[statement][1], color=color, markersize=6, zorder=3)
         if statement == "epsilon_sound_subject":
             parts.write_beside(axes, format_epsilon(mean) + mark, (x, place), (6, 0), bbox=ground)
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.figures import parts
-from subjectdp.figures.panels import Panel, Sheet
+from subjectdp.figures.panels import PAGE_WIDTH, Panel, Sheet
 from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
@@ -21,6 +21,7 @@ COSTS = {
     "seconds_a_round": ("seconds_a_round", "time of a round (s)"),
     "memory": ("peak_memory_mb", "peak memory (MB)"),
 }
+_NAMES = 0.6  # width of the algorithms' names, which stand in a row's first panel, in panels
 _MAX_ROWS = 4
 _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
@@ -31,9 +32,10 @@ def cost(inputs: FigureInputs, name: str) -> Sheet:
     runs = runs.assign(seconds_a_round=runs["wall_seconds"] / runs["rounds_executed"])
     styles, tables = styles_for(runs["label"]), parts.by_dataset(runs)
     rows = tuple(tuple(_cost_panel(part, quantity, styles) for quantity in COSTS) for part in tables)
-    height = 0.95 + 0.25 * max(part["label"].nunique() for part in tables)
+    heights = tuple(0.95 + 0.25 * part["label"].nunique() for part in tables)
     note = "Mean over all runs of an algorithm in the scenario, bar: 95 % t-interval; whole runs, evaluation included"
-    return Sheet(name, rows, (), (note,), tuple(runs["run_id"]), row_height=height, panel_width=3.7)
+    width = PAGE_WIDTH / (_NAMES + len(COSTS))
+    return Sheet(name, rows, (), (note,), tuple(runs["run_id"]), row_heights=heights, panel_width=width)
 
 
 def _cost_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> Panel:
@@ -50,11 +52,13 @@ def _cost_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> 
             axes.plot([max(0.0, low), high], [place, place], color=style.color, linewidth=1.2)  # NaN: one run
             axes.plot([mean], [place], style.marker, color=style.color, markersize=6.5)
             parts.write_beside(axes, f"{float(f'{mean:.3g}'):g}", (np.nanmax([mean, high]), place), (6, 0))
-        axes.set_xlim(0, parts.highest(values) * 1.22)
+        axes.set_xlim(0, parts.highest(values) * 1.35)
         axes.set_xlabel(axis)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
+        axes.tick_params(axis="y", labelleft=first)
 
-    return parts.dataset_panel(runs, quantity, draw, values)
+    first = quantity == next(iter(COSTS))
+    return parts.dataset_panel(runs, quantity, draw, values, weight=1 + _NAMES if first else 1)
 
 
 def partition(inputs: FigureInputs, name: str) -> Sheet:
@@ -70,7 +74,7 @@ def partition(inputs: FigureInputs, name: str) -> Sheet:
     rows = tuple((_heat_panel(first[key]), _bar_panel(first[key])) for key in keys)
     named = ", ".join(map(str, sorted({int(first[key].facts["seed"]) for key in keys})))
     note = f"Training items; partition of seed {named}; subjects ordered by their most items in a silo"
-    return Sheet(name, rows, (), (note, *notes), row_height=2.6, panel_width=4.6)
+    return Sheet(name, rows, (), (note, *notes), row_height=2.2, panel_width=PAGE_WIDTH / 2.4)
 
 
 def setting_of(partition: Partition) -> tuple[str, float]:
@@ -106,7 +110,7 @@ def _heat_panel(partition: Partition) -> Panel:
         axes.set_ylabel("silo")
         axes.tick_params(axis="y", rotation=0)
 
-    return Panel(**_named(partition, "heat"), draw=draw, values=values, weight=1.5)
+    return Panel(**_named(partition, "heat"), draw=draw, values=values, weight=1.4)
 
 
 def _bar_panel(partition: Partition) -> Panel:

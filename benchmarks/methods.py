@@ -165,9 +165,9 @@ class EngineStep(Stepper):
 
     def _sum(self) -> Tensor:
         problem = self.problem
-        groups = {"groups": problem.owners} if self.target is Target.SUBJECT else {}
+        groups = problem.owners if self.target is Target.SUBJECT else None
         total, self.last_norms = self.engine.clipped_sum(
-            problem.inputs, problem.labels, problem.clip_norm, self.weights, **groups
+            problem.inputs, problem.labels, problem.clip_norm, self.weights, groups
         )
         return total
 

@@ -118,6 +118,25 @@ def test_clipped_sum_is_that_of_the_float64_loop(name: str, capacity: int) -> No
         assert found.double().tolist() == pytest.approx(norms, rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["leaf_lstm", "head", "small_cnn"])
+def test_an_algorithm_s_own_factor_is_that_of_each_norm_and_keeps_the_bound(name: str) -> None:
+    inputs, labels = data_of(name, 7)
+    model = model_of(name)
+    rows = oracle.per_item_gradients(model, inputs, labels)
+    engine = ClippingEngine(FlatParameters(model))
+    clip_norm = sorted(oracle.norm(row) for row in rows)[3]
+    factors = [1 / (oracle.norm(row) / clip_norm + 0.1) for row in rows]
+    own = oracle.clipped_sum(rows, math.inf, factors)
+    total, _ = engine.clipped_sum(inputs, labels, clip_norm, factor=lambda norm: 1 / (norm + 0.1))
+    assert float((flat_in_order(engine, total) - own).norm() / own.norm()) < 1e-5
+    for factor in (lambda norm: 1e9 * norm, lambda norm: norm * math.nan, lambda norm: -norm):
+        for i in range(7):
+            total, _ = engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], clip_norm, factor=factor)
+            assert float(total.double().norm()) <= clip_norm
+    with pytest.raises(IndexError):  # of all norms together: an item would change the others' factors
+        engine.clipped_sum(inputs, labels, clip_norm, factor=lambda norms: 1 / norms[0])
+
+
 @pytest.mark.parametrize("capacity", [4, 100])
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_sum_is_that_of_the_float64_loop(name: str, capacity: int) -> None:

@@ -13,18 +13,18 @@ PAGE = DOCS / "extending.md"
 
 @pytest.mark.long
 @pytest.mark.workflow
-def test_the_page_adds_an_algorithm(tmp_path: Path) -> None:
+def test_the_page_adds_an_algorithm_a_figure_and_a_key(tmp_path: Path) -> None:
     project = tmp_path / "project"
     follow(PAGE, project)
     runs = {
         manifest["algorithm"]: manifest
         for manifest in map(json.loads, (p.read_text() for p in project.glob("results/runs/*/manifest.json")))
     }
-    assert set(runs) == {"LocalItemDP", "CentralItemDP"}
-    sound = {name: manifest["privacy"]["sound"]["item"] for name, manifest in runs.items()}
-    for name, record in sound.items():
-        assert 3.9 < record["epsilon"] <= 4.0, f"{name} was calibrated to 4"
-    assert sound["CentralItemDP"]["trust"] == "central"
-    picture = project / "results/central-item/figures/figure1_v3/figure1_v3.svg"
-    assert "#8c6d1f" in picture.read_text().lower(), "drawn in its colour"
-    assert re.search(r"central_item_dp", (project / "config/config.schema.json").read_text())
+    assert set(runs) == {"LocalItemDP", "AutoItemDP"}
+    sound = {name: manifest["privacy"]["sound"]["item"]["epsilon"] for name, manifest in runs.items()}
+    assert sound["AutoItemDP"] == sound["LocalItemDP"] and 3.9 < sound["AutoItemDP"] <= 4.0, "calibrated to 4"
+    models = {(project / "results/runs" / run["run_id"] / "model.safetensors").read_bytes() for run in runs.values()}
+    assert len(models) == 2, "normalised, not clipped"
+    picture = project / "results/auto-item-time/figures/time_and_accuracy/time_and_accuracy.svg"
+    assert "time of a run (s)" in picture.read_text()
+    assert re.search(r"auto_item_dp", (project / "config/config.schema.json").read_text())

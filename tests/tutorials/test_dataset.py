@@ -30,15 +30,11 @@ def test_the_page_adds_a_data_set(tmp_path: Path) -> None:
     project = tmp_path / "project"
     follow(PAGE, project)
     (prepared,) = project.glob("results/data/digits-*/prepared")
-    (table,) = project.glob("results/data/table-*/prepared")
     written = pd.read_csv(project / "data/digits.csv")
     features, labels = (np.load(prepared / f"{name}.npy") for name in ("features", "labels"))
     by_subject = written.sort_values("subject", kind="stable")
     assert labels.tolist() == by_subject["label"].tolist()
     assert (features.reshape(360, 784) == by_subject.iloc[:, 2:].to_numpy()).all()
-    assert (np.load(table / "labels.npy") == labels).all()
-    rows = by_subject.iloc[:, 2:].to_numpy(dtype=np.float64) / 255
-    assert np.allclose(np.load(table / "features.npy"), rows, atol=1e-6)
     manifests = [json.loads(path.read_text()) for path in project.glob("results/runs/digits-*/manifest.json")]
     assert sorted(manifest["algorithm"] for manifest in manifests) == ["FedAvg", "LocalItemDP"]
     assert not any(manifest["synthetic"] for manifest in manifests)

@@ -6,7 +6,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Vector: TypeAlias = "Tensor"
 """A model, a gradient or an update, flat: (P,) for P parameters."""
+
+Factor: TypeAlias = "Callable[[Tensor], Tensor]"
+"""From ‖g‖/C of one item, a number, to what its gradient is multiplied by."""
 
 
 class Batch(Protocol):
@@ -53,8 +56,11 @@ class LocalStep(Protocol):
     def gradient_sum(self, batch: Batch) -> Vector:
         """Σ_j g(s_j), nothing clipped."""
 
-    def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Vector:
-        """Σ_j w_j Clip(g(s_j), C), weights (items,) in [0, 1]; C/k where the silo fuses k local steps."""
+    def clipped_sum(self, batch: Batch, weights: Tensor | None = None, factor: Factor | None = None) -> Vector:
+        """Σ_j w_j Clip(g(s_j), C), weights (items,) in [0, 1]; C/k where the silo fuses k local steps.
+
+        With ``factor`` Σ_j w_j g(s_j) min(factor(‖g(s_j)‖/C), C/‖g(s_j)‖).
+        """
 
     def subject_sum(self, batch: Batch) -> Vector:
         """Σ_a Clip(mean_{j∈S_a} g(s_j), C_a), C_a the subject's clip norm at this silo: C, or its part of a budget."""

@@ -163,7 +163,7 @@ class PrivateStep:
                     terms = [(o * s[items]).flatten(1).sum(1) for o, s in zip(own, slopes, strict=True)]
                     own_losses = torch.stack(terms).sum(0)
                 own_weights = None if weights is None else weights[items]
-                clip = Clip(each.part.grouping, self.clip_norm, own_weights, self.grouped)
+                clip = Clip(each.part.grouping, self.clip_norm, own_weights, grouped=self.grouped)
                 total, _ = self.engine.add_recorded(tape, own_losses, clip, total)
         if total is None:
             raise PrivacyError("Expected a batch with items.")

@@ -25,7 +25,7 @@ from subjectdp.algorithms.base import Algorithm, SiloTask
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
-from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.flat import Factor, FlatParameters
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.plan.plan import (
     AccountingMode,
@@ -100,6 +100,13 @@ class _KnownGradient(nn.Module):
     def forward(self, items: Tensor) -> Tensor:
         value = self.slope(items)
         return torch.cat([torch.full_like(value, 1e4), value - 1e4], dim=1)
+
+
+class _WithoutFactors(ClippingEngine):
+    """Leaves an algorithm's own factors of an item out, so that a short gradient is as long in the sum as it is."""
+
+    def clipped_sum(self, *given: Any, factor: Factor | None = None, **named: Any) -> tuple[Tensor, Tensor]:
+        return super().clipped_sum(*given, **named)
 
 
 def plans(audited: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]:
@@ -188,7 +195,9 @@ def _world(parameters: int = PARAMETERS, seed: int = 1) -> _Items:
     return _Items(lengths * directions / directions.norm(dim=1, keepdim=True), owners, silos)
 
 
-def _federation(audited: Algorithm, plan: PrivacyPlan, items: _Items, noise: float) -> Federation:
+def _federation(
+    audited: Algorithm, plan: PrivacyPlan, items: _Items, noise: float, engine: type[ClippingEngine] = ClippingEngine
+) -> Federation:
     """The training's own federation over the items; the plan's public constants stay what they are."""
     sizes, none = np.bincount(items.silos, minlength=SILOS), np.zeros(0, np.int32)
     silos = tuple(replace(silo, items=int(n)) for silo, n in zip(plan.silos, sizes, strict=True))
@@ -200,7 +209,7 @@ def _federation(audited: Algorithm, plan: PrivacyPlan, items: _Items, noise: flo
         plan=plan if noise else with_noise_multipliers(plan, [0.0] * SILOS),
         partition=Partition(addresses, items.owners.astype(np.int32), offsets, none, none, facts),
         data=items,  # type: ignore[arg-type]
-        engine=ClippingEngine(FlatParameters(_KnownGradient(items.gradients.shape[1]))),
+        engine=engine(FlatParameters(_KnownGradient(items.gradients.shape[1]))),
         seed=7,
         noise_name="conformance",
         optimiser=OptimizerConfig(learning_rate=1.0),
@@ -222,11 +231,14 @@ class _Bench:
             length = silo.steps_per_round / silo.divisor
         elif clipping is Clipping.PER_SUBJECT_UPDATE:
             length = plan.settings.subject.local_steps
-        self.scale = (self._seen(self.probe, 0.0).norm(dim=1) / (CLIP / 10 * length)).unsqueeze(1)
+        answer = self._seen(self.probe, 0.0, engine=_WithoutFactors)
+        self.scale = (answer.norm(dim=1) / (CLIP / 10 * length)).unsqueeze(1)
 
-    def _seen(self, items: _Items, noise: float, round_: int = 1) -> Tensor:
+    def _seen(
+        self, items: _Items, noise: float, round_: int = 1, engine: type[ClippingEngine] = ClippingEngine
+    ) -> Tensor:
         """What the plan's observer sees of a round that starts at 0: (silos, P), or (1, P) for the sum."""
-        federation = _federation(self.audited, self.plan, items, noise)
+        federation = _federation(self.audited, self.plan, items, noise, engine)
         model, log = GlobalModel(federation), StepLog()
         if self.local:
             theta = model.vector

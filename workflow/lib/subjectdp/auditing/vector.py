@@ -22,6 +22,7 @@ from torch import Tensor
 
 from subjectdp.accounting.sound import expected_subjects, releases
 from subjectdp.algorithms.base import Algorithm, SiloTask
+from subjectdp.algorithms.protocols import Factor
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights
@@ -113,8 +114,8 @@ class VectorStep:
         others = torch.where(batch.others_present, _OTHERS, 0.0)
         return torch.where(batch.canary > 0, _CANARY, others) * self._clip_norm
 
-    def clipped_sum(self, batch: VectorBatch, weights: Tensor | None = None) -> Tensor:
-        total = batch.canary * self._clip_norm
+    def clipped_sum(self, batch: VectorBatch, weights: Tensor | None = None, factor: Factor | None = None) -> Tensor:
+        total = batch.canary * self._clip_norm  # whatever the factor: most of a gradient that is as long as you like
         return total if weights is None else total * weights
 
     def clip(self, vector: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from subjectdp.engine.flat import FlatParameters, clip_factors, row_norms
+from subjectdp.engine.flat import Factor, FlatParameters, clip_factors, row_norms
 from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
 from subjectdp.engine.inputs import Inputs, autocast_on, call, laid_out, number_of, of_items
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, in_float32, summed
@@ -43,6 +43,7 @@ class Clip:
     grouping: Grouping  # what is clipped as one, in the order of the pass's items
     clip_norm: float | Tensor  # C, one for all or one a group
     weights: Tensor | None = None  # (B,), None for all ones
+    factor: Factor | None = None  # None: min(1, C/‖g‖)
     grouped: bool = False  # a group's gradient is that of its weighted items; else items are weighted after clipping
 
 
@@ -127,6 +128,7 @@ class ClippingEngine:
         clip_norm: float | Tensor,
         weights: Tensor | None = None,
         groups: Tensor | None = None,
+        factor: Factor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Σ_i w_i Clip(g_i, C) and the norms ‖g_i‖; with groups Σ_a Clip(Σ_{i∈a} w_i g_i, C) and ‖Σ_{i∈a} w_i g_i‖.
 
@@ -137,6 +139,7 @@ class ClippingEngine:
             labels: (B,) int64.
             clip_norm: C > 0, or infinity; one for all, or one an item (or group) on the device.
             weights: (B,), None for all ones; in [0, 1] without groups. Items of weight 0 (padding) count for nothing.
+            factor: what a gradient is multiplied by, of its ‖g‖/C; None: min(1, C/‖g‖), which is also the most.
             groups: (B,) whole numbers from 0 on, the group of each item; None clips each item by itself. They are
                 needed on the CPU; there they do not make a GPU wait.
 
@@ -154,7 +157,7 @@ class ClippingEngine:
         if groups is None:
             at_once = self._at_once(inputs, labels)
             if at_once is not None:
-                norms = at_once.clip(clip_norm, weights)
+                norms = at_once.clip(clip_norm, weights, factor)
                 return at_once.sum(), norms
             parts, count = item_parts(items, self.physical_batch_size), items
         else:
@@ -166,7 +169,7 @@ class ClippingEngine:
         for part in parts:
             part_weights = None if weights is None else weights[part.items]
             bound = clip_norm[part.groups] if isinstance(clip_norm, Tensor) else clip_norm
-            clip = Clip(part.grouping, bound, part_weights, groups is not None)
+            clip = Clip(part.grouping, bound, part_weights, factor, groups is not None)
             in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
             add = self._add_clipped if in_one_pass else self._add_large_group
             total, norms[part.groups] = add(_part(inputs, part.items), _part(labels, part.items), clip, total)
@@ -238,7 +241,7 @@ class ClippingEngine:
             total_squares = summed(squares or [Squares(self.flat.vector.new_zeros(clip.grouping.count))])
             norms, slack = total_squares.values.sqrt(), total_squares.slack
             bounds = norms if slack is None else (total_squares.values + slack).sqrt_()
-            scales = clip_factors(bounds, clip.clip_norm)
+            scales = clip_factors(bounds, clip.clip_norm, clip.factor)
             bad = ~torch.isfinite(bounds)
             scales.masked_fill_(bad, 0.0)
             _zero_out(captured, clip.grouping.to_items(bad), bad)
@@ -262,7 +265,8 @@ class ClippingEngine:
             inputs, labels, weights = _part(inputs, kept), _part(labels, kept), weights[kept]
         gradient = self.gradient_sum(inputs, labels, weights)
         norm = row_norms(gradient.unsqueeze(0))
-        gradient = torch.where(torch.isfinite(norm), gradient.mul_(clip_factors(norm, clip.clip_norm)), 0.0)
+        scaled = gradient.mul_(clip_factors(norm, clip.clip_norm, clip.factor))
+        gradient = torch.where(torch.isfinite(norm), scaled, 0.0)
         return gradient if total is None else total.add_(gradient), norm
 
     def _add_gradients(self, inputs: Inputs, labels: Any, weights: Tensor | None, total: Tensor | None) -> Tensor:

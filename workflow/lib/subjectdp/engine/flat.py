@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +78,18 @@ def row_norms(rows: Tensor) -> Tensor:
     return norms
 
 
-def clip_factors(norms: Tensor, clip_norm: float | Tensor) -> Tensor:
-    """min(1, C/‖g‖) of norms (n,), slightly less where it is below 1; C > 0, infinity, or one for each norm."""
-    factors = norms.clamp_min(1e-30).reciprocal_().mul_(clip_norm / _MARGIN)
-    return factors.clamp_(max=1.0)
+Factor: TypeAlias = Callable[[Tensor], Tensor]
+"""From ‖g‖/C of one gradient, a number, to what the gradient is multiplied by."""
+
+
+def clip_factors(norms: Tensor, clip_norm: float | Tensor, factor: Factor | None = None) -> Tensor:
+    """min(1, C/‖g‖) of norms (n,), slightly less where it is below 1; C > 0, infinity, or one for each norm.
+
+    With ``factor`` min(factor(‖g‖/C), C/‖g‖), at least 0: the bound holds whatever the factor says. It sees each norm
+    alone.
+    """
+    most = norms.clamp_min(1e-30).reciprocal_().mul_(clip_norm / _MARGIN)
+    if factor is None:
+        return most.clamp_(max=1.0)
+    own = torch.func.vmap(factor)(norms / clip_norm).nan_to_num(0.0, posinf=torch.inf)
+    return torch.minimum(own.clamp_min(0.0), most)

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from subjectdp.engine.flat import clip_factors, row_norms
+from subjectdp.engine.flat import Factor, clip_factors, row_norms
 from subjectdp.engine.layers.base import zeroed
 from subjectdp.engine.layers.dense import LinearCaptured
 
@@ -54,10 +54,10 @@ class OneLinear:
         if weights is not None:
             self.errors.mul_(weights)
 
-    def clip(self, clip_norm: float | Tensor, weights: Tensor | None) -> Tensor:
+    def clip(self, clip_norm: float | Tensor, weights: Tensor | None, factor: Factor | None = None) -> Tensor:
         """Makes the sum Σ_i w_i Clip(g_i, C), without items whose gradient is not finite; returns the norms (B,)."""
         norms, finite = self._norms()
-        scales = clip_factors(norms, clip_norm)
+        scales = clip_factors(norms, clip_norm, factor)
         if not finite:
             bad = ~torch.isfinite(norms)
             scales.masked_fill_(bad, 0.0)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.algorithms.protocols import Batch
-from subjectdp.engine.flat import clip_factors, row_norms
+from subjectdp.engine.flat import Factor, clip_factors, row_norms
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.skellam import Grid
@@ -127,9 +127,9 @@ class SiloStep:
     def gradient_sum(self, batch: Batch) -> Tensor:
         return self.engine.gradient_sum(batch.inputs, batch.labels)
 
-    def clipped_sum(self, batch: Batch, weights: Tensor | None = None) -> Tensor:
+    def clipped_sum(self, batch: Batch, weights: Tensor | None = None, factor: Factor | None = None) -> Tensor:
         clip_norm = self._clip_norm() / self.plan.silos[self.silo].fused_steps
-        total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights)
+        total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights, factor=factor)
         self._clipped_fraction = _share_above(norms, clip_norm)
         return total
 

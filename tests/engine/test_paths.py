@@ -35,6 +35,7 @@ class SlowEngine(ClippingEngine):
         clip_norm: float | Tensor,
         weights: Tensor | None = None,
         groups: Tensor | None = None,
+        factor: None = None,
     ) -> tuple[Tensor, Tensor]:
         numbers = torch.arange(len(labels)) if groups is None else groups
         count = int(numbers.max()) + 1 if len(labels) else 0

@@ -10,22 +10,12 @@ from subjectdp.figures.catalogue import FIGURES, drawn_by
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 # Drawn by earlier code, from runs that take hours: a new drawing takes its name off this list.
 EARLIER = {
-    "accuracy-privacy-femnist-180-linear.png",
     "accuracy-privacy-femnist-180.png",
-    "beyond-epsilon.png",
-    "beyond-own.png",
-    "beyond-subjects.png",
-    "beyond-uldp-local.png",
-    "beyond-uldp.png",
     "excess-loss-femnist-180.png",
-    "figure1-femnist-180-linear.png",
     "figure1-femnist-180.png",
     "figure1-papers-light.png",
     "figure1-shakespeare-ngram.png",
     "figure2-papers-light.png",
-    "joint-figure1-embedded.png",
-    "joint-figure2-embedded.png",
-    "joint-figure3-embedded.png",
     "joint-real.png",
 }
 

@@ -1,5 +1,6 @@
 """Figures that cannot be drawn are found before anything is trained."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,12 @@ import pytest
 from subjectdp.config import Scenario, load_scenario_from_mapping
 from subjectdp.errors import ConfigError
 from subjectdp.figures.catalogue import FIGURES, entry
-from subjectdp.forecast.before_start import check_before_start, partly_drawn_figures, undrawable_figures
+from subjectdp.forecast.before_start import (
+    check_before_start,
+    partly_drawn_figures,
+    undrawable_figures,
+    unread_variables,
+)
 
 CLIP_NORMS = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [0.1, 0.2, 1, 2, 3, 4, 5], "seed": [0, 1]}
 
@@ -82,6 +88,15 @@ def test_a_label_or_figure_that_is_none_is_refused(figures: list[str], told: str
     with pytest.raises(ConfigError) as caught:
         scenario_of(CLIP_NORMS, *figures)
     assert str(caught.value).startswith(told)
+
+
+def test_a_variable_that_nothing_reads_is_named(tmp_path: Path) -> None:
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text("run: {data: {path: '${SUBJECTDP_MY_DATA:-data}'}}\n")
+    (told,) = unread_variables(
+        [scenario], {"SUBJECTDP_MY_DATA": "x", "SUBJECTDP_MY_DATE": "x", "SUBJECTDP_CONTAINER": "y"}
+    )
+    assert told.startswith("Nothing reads the variable SUBJECTDP_MY_DATE. Did you mean 'SUBJECTDP_MY_DATA'?")
 
 
 def test_a_paper_s_figure_needs_an_algorithm_that_it_shows() -> None:

@@ -18,6 +18,7 @@ from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import State, count_states, recorded_runs
 from subjectdp.config import load_scenario, schema
 from subjectdp.errors import SubjectDPError
+from subjectdp.forecast.before_start import unread_variables
 from subjectdp.forecast.cluster import cluster_settings
 from subjectdp.io.printing import print_json, print_table
 from subjectdp.places import CHECKOUT
@@ -90,6 +91,7 @@ def examine(results: Path, scenario: Sequence[str] = ()) -> list[Finding]:
         _torch(),
         _judged("configuration", not stale, current, "subjectdp schema --write", Level.WARNING),
         *(_data(scenario) if scenario else ()),
+        *(Finding("variables", Level.WARNING, told) for told in unread_variables(scenario)),
         *_results(results),
         _slurm(),
     ]

@@ -15,7 +15,7 @@ from typing import Any
 from subjectdp.cli.parser import Line
 from subjectdp.config import Scenario, load_scenario, paths
 from subjectdp.errors import ConfigError, expected
-from subjectdp.forecast.before_start import check_before_start, partly_drawn_figures
+from subjectdp.forecast.before_start import check_before_start, partly_drawn_figures, unread_variables
 
 _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules", "--touch"}
 """Options of Snakemake that print something and train nothing."""
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         raise expected("the working directory", str(Path.cwd()), "the checkout: the folder of the Snakefile")
     scenario = load_scenario(options.files)
     check_before_start(scenario, files=options.files)
-    for told in partly_drawn_figures(scenario):
+    for told in (*partly_drawn_figures(scenario), *unread_variables(options.files)):
         print(told, file=sys.stderr)
     command = _command(options.files, options.cores, options.passed_on)
     if _PLAIN & set(options.passed_on):

@@ -4,7 +4,9 @@ cannot be drawn.
 Imports nothing heavy: the Snakefile reads it.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ from subjectdp.config import paths
 from subjectdp.config.messages import error_located_in, raise_all
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
-from subjectdp.errors import DataError, expected
+from subjectdp.errors import DataError, expected, unknown
 from subjectdp.figures.catalogue import entry
+from subjectdp.forecast.cluster import PREFIX
 from subjectdp.forecast.cost_model import expected_items, sizes_at_hand
 from subjectdp.results.labels import run_label
 from subjectdp.results.shown_runs import MOST_SETTINGS, setting_columns, settings_of, shown_rows
 
+_VARIABLES = ("SUBJECTDP_CONTAINER", "SUBJECTDP_ANY_DEVICE")
 _SLACK = 1.1  # by which a silo may be larger than the expected number of items says
 
 
@@ -58,6 +62,19 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
                 f"{silos} silos, {train // silos:,} each)"
             )
             yield str(expected("training.batch_size", batch, allowed))
+
+
+def unread_variables(files: Sequence[Path | str], environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """A line for each variable SUBJECTDP_* that is set and that neither the workflow nor a scenario reads.
+
+    ``files``: scenarios beside those in config/scenarios.
+    """
+    given = [Path(file) for file in (*files, *Path("config/scenarios").glob("*.yaml"))]
+    texts = "".join(file.read_text(encoding="utf-8", errors="replace") for file in given if file.is_file())
+    known = {*_VARIABLES, *re.findall(r"\$\{(SUBJECTDP_\w+)", texts)}
+    for name in sorted(environment):
+        if name.startswith("SUBJECTDP_") and not name.startswith(PREFIX) and name not in known:
+            yield f"Nothing reads the variable {name}. {str(unknown('variable', name, known)).partition('. ')[2]}"
 
 
 def undrawable_figures(scenario: Scenario) -> Iterator[str]:

@@ -522,6 +522,10 @@ def test_mixed_precision(name: str) -> None:
     model = Headed(MIXED[name]())
     inputs, targets, clip_norm = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES, 0.05
     with torch.autocast("cpu", torch.bfloat16):
+        try:
+            model(inputs)
+        except RuntimeError as problem:  # torch has no LSTM of bfloat16 for a processor without AVX-512
+            pytest.skip(f"plain torch cannot either: {problem}")
         total = subjectdp.clip_sum(model, inputs, targets, clip_norm)
         without = subjectdp.clip_sum(model, inputs[1:], targets[1:], clip_norm)
     assert all(value.dtype is torch.float32 for value in total.values())

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
@@ -141,16 +141,16 @@ def test_the_bound_spends_delta_once() -> None:
 @pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(q=st.floats(0.02, 0.3), k=st.integers(8, 30), sigma=st.floats(0.6, 2.0), steps=st.integers(2, 60))
+@example(q=0.154296875, k=30, sigma=1.21875, steps=56)
 def test_large_epsilon_is_an_upper_bound_and_never_above_the_old_one(
     q: float, k: int, sigma: float, steps: int
 ) -> None:
     loss = (MixtureSteps(sigma, items(q, k), steps),)
     old = renyi.rough_bound(loss, DELTA)
-    bound = truncated_tail_bound(loss, DELTA, large_epsilon)
+    stated = epsilon_of(loss, DELTA)  # by large_epsilon from some thousands on; below, it may know no grid
     lower = lower_epsilon(loss, DELTA, old / 20_000)
-    assert lower <= bound * (1 + 1e-9)
-    assert bound <= 1.25 * lower + 1.0
-    assert epsilon_of(loss, DELTA) <= old * (1 + 1e-9)
+    assert lower <= min(stated, truncated_tail_bound(loss, DELTA, large_epsilon)) * (1 + 1e-9)
+    assert stated <= min(old * (1 + 1e-9), 1.25 * lower + 1.0)
 
 
 def test_an_epsilon_of_millions_is_bounded_without_a_grid() -> None:

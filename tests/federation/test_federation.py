@@ -14,11 +14,14 @@ from safetensors.torch import load_file
 from cli.commands import run, run_json
 from federation.world import ALGORITHMS, Here, World, asking, make_world, proposed, simulated
 from subjectdp.cli.main import main
-from subjectdp.errors import ConfigError, PrivacyError, WorkerError
+from subjectdp.errors import ConfigError, DataError, PrivacyError, WorkerError
 from subjectdp.federation.messages import PLAN, ROUND, pack, unpack
 from subjectdp.federation.proposal import Proposal
 from subjectdp.federation.server import lead, read_federation
 from subjectdp.federation.site import load_site
+from subjectdp.figures.catalogue import build_figure
+from subjectdp.results.collect import collect_scenario
+from subjectdp.results.inputs import FigureInputs
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -289,6 +292,18 @@ def test_commands_take_a_federations_run_and_a_silos_ledger(world: World, capsys
     assert run_json(capsys, "ledger", str(ledger))[0]["together"] == pytest.approx(8.0, abs=0.1)
     for code, page, _ in (run(capsys, "statement", folder.name, *results), run(capsys, "statement", str(ledger))):
         assert code == 0 and "each single record" in page and "NOT FOR RELEASE" in page
+
+
+def test_figures_take_a_federations_run(world: World, tmp_path: Path) -> None:
+    """All but those of mini-batches, which the silos keep."""
+    folder = lead(read_federation(world.server), Here(world.silos()))
+    runs = collect_scenario([folder], tmp_path)
+    assert runs["subject_guarantee"].tolist() == ["yes"] and runs["train_items"].isna().all()
+    inputs = FigureInputs(*(tmp_path / f"{name}.parquet" for name in ("runs", "rounds", "steps")))
+    for name in ("figure1_v3", "privacy", "accuracy_privacy", "epsilon_over_rounds"):
+        assert build_figure(name, inputs).runs == (folder.name,)
+    with pytest.raises(DataError, match="silos of a federation keep theirs"):
+        build_figure("figure1", inputs)
 
 
 def test_items_of_another_kind_are_refused(world: World, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def _step_counts(folder: Path) -> pd.DataFrame:
-    steps = read_frame(folder / "steps.parquet", QUANTITIES, only=True)
+    steps = read_frame(folder / "steps.parquet", QUANTITIES, only=True, empty=True)  # machines keep theirs
     counts = {name: steps[name].astype("int64").value_counts().sort_index() for name in QUANTITIES}
     table = pd.concat(counts, names=["quantity", "value"]).rename("minibatches").reset_index()
     return table.assign(run_id=folder.name)[SUMMARY_COLUMNS]
@@ -120,7 +120,7 @@ def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
         "label": label if predicted is None else predicted_label(label, int(predicted["subjects"])),
         "synthetic": bool(manifest["synthetic"]),
         "subjects": counts["subjects"],
-        "train_items": counts["train_items"],
+        "train_items": counts.get("train_items", math.nan),  # of a federation nobody knows them
         "rounds_executed": int(manifest["plan"]["rounds"]),
         "wall_seconds": manifest["wall_seconds"],
         "peak_memory_mb": manifest["peak_memory_mb"],

@@ -33,10 +33,10 @@ SUMMARY_COLUMNS = ["run_id", "quantity", "value", "minibatches"]
 STATISTICS_COLUMNS = ("setting", "silo", "step", "items", "subjects", "largest_group")
 
 
-def read_frame(path: Path | str, columns: Iterable[str], only: bool = False) -> pd.DataFrame:
+def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, empty: bool = False) -> pd.DataFrame:
     """A parquet file as a frame; ``only`` reads just ``columns``.
 
-    Raises DataError naming the file if it is missing, empty, truncated, has no rows or lacks a column.
+    Raises DataError naming the file if it is missing, empty, truncated, lacks a column, or, unless ``empty``, a row.
     """
     path, wanted = Path(path), list(columns)
     _require_file(path)
@@ -48,7 +48,7 @@ def read_frame(path: Path | str, columns: Iterable[str], only: bool = False) -> 
         frame = pd.read_parquet(path, columns=wanted if only else None)
     except (pyarrow.lib.ArrowInvalid, OSError) as problem:
         raise expected(str(path), str(problem), "a whole parquet file", DataError) from problem
-    if frame.empty:
+    if frame.empty and not empty:
         raise expected(str(path), "no rows", "a table with at least one row", DataError)
     return frame
 
@@ -129,7 +129,11 @@ class FigureInputs:
 
     def read_steps(self) -> pd.DataFrame:
         """Number of mini-batches by run, quantity and value."""
-        return self.read("steps", SUMMARY_COLUMNS)
+        steps = read_frame(self.path("steps"), SUMMARY_COLUMNS, empty=True)
+        if steps.empty:
+            allowed = "those of simulated runs: silos of a federation keep theirs (figure1_v3 needs none)"
+            raise expected("mini-batches of the runs", "none", allowed, DataError)
+        return steps
 
     def read_statistics(self) -> pd.DataFrame:
         """Mini-batches of the papers' settings, one row each (:func:`data.statistics.paper_scale_statistics`).

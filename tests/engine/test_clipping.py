@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from engine import oracle
 from subjectdp.engine.clipping import ClippingEngine, cross_entropy
@@ -84,6 +89,8 @@ def model_of(name: str) -> nn.Module:
     if name == "leaf_lstm":
         return build_model(name, 80, "text", 3, {"hidden": 24, "dense": 16})
     return build_model(name, 62, "image", 3, {"hidden": 64} if name == "leaf_cnn" else {})
+
+PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "mv", "addmv", "convolution", "convolution_backward"}
 
 
 def data_of(name: str, items: int) -> tuple[Tensor, Tensor]:
@@ -222,22 +229,40 @@ def test_a_clipped_gradient_is_never_longer_than_the_clip_norm() -> None:
         assert float(total.double().norm()) <= 0.1
 
 
-def test_weight_gradients_that_are_made_again_are_not_rounded_to_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where per-item gradients are too large to keep; cuDNN's setting is read when it would be called."""
-    seen, real = [], torch.ops.aten.convolution_backward
+@contextmanager
+def shortening(precision: str) -> Iterator[None]:
+    """What training scripts allow for speed."""
+    kinds: tuple[Any, ...] = (torch.backends.mkldnn.conv, torch.backends.mkldnn.matmul)
+    for kind in kinds:
+        kind.fp32_precision = precision
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            kind.fp32_precision = "none"
 
-    def watched(*arguments: object) -> object:
-        seen.append(torch.backends.cudnn.allow_tf32)
-        return real(*arguments)
 
-    inputs, labels = data_of("small_cnn", 3)
-    kept, _ = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 0.1)
-    monkeypatch.setattr(convolution, "_KEEP_BYTES", 0)
-    monkeypatch.setattr(torch.ops.aten, "convolution_backward", watched)
-    made, _ = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 0.1)
-    assert torch.allclose(kept, made, atol=1e-7)
-    assert seen and not any(seen)
-    assert torch.backends.cudnn.allow_tf32
+class Shortened(TorchDispatchMode):
+    """A device that shortens the factors of products to bfloat16 where torch's settings allow it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        backend = torch.backends.mkldnn.conv if "convolution" in func.name() else torch.backends.mkldnn.matmul
+        if func.overloadpacket.__name__ in PRODUCTS and backend.fp32_precision == "bf16":
+            args = tree_map_only(Tensor, lambda value: value.bfloat16().float(), args)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", ["leaf_cnn", "every_layer", "words", "head along"])
+def test_products_that_are_shortened_lengthen_no_sum(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As training scripts allow it for speed: the model's passes may be shortened, norms and sums may not."""
+    inputs, labels = data_of(name, 16)
+    engine = ClippingEngine(FlatParameters(model_of(name)))
+    monkeypatch.setattr(convolution, "_KEEP_BYTES", convolution._KEEP_BYTES if kept else 0)
+    with shortening("bf16"), Shortened():
+        sums = [engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], 0.01)[0] for i in range(16)]
+        assert torch.backends.mkldnn.conv.fp32_precision == torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    assert max(float(total.double().norm()) for total in sums) <= 0.01
 
 
 @pytest.mark.parametrize("name", ["leaf_cnn", "head"])

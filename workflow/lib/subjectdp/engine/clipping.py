@@ -70,6 +70,29 @@ class Tape:
     uses: Uses | None
 
 
+_MAY_BE_SHORTENED: dict[str, tuple[Any, ...]] = {
+    "cpu": (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv),
+    "cuda": (torch.backends.cuda.matmul, torch.backends.cudnn.conv),
+}
+
+
+@contextmanager
+def whole_products(device: torch.device) -> Iterator[None]:
+    """Within it products of float32 numbers are float32's, whatever the user allows elsewhere (TF32, bfloat16).
+
+    With ten bits or seven a sum could be longer than the norms that it was clipped by.
+    """
+    before = [(kind, kind.fp32_precision) for kind in _MAY_BE_SHORTENED.get(device.type, ())]
+    changed = [(kind, precision) for kind, precision in before if precision not in ("none", "ieee")]
+    for kind, _ in changed:
+        kind.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for kind, precision in changed:
+            kind.fp32_precision = precision
+
+
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """The cross-entropy of each item: (B, classes) logits and (B,) int64 targets to (B,)."""
     return F.cross_entropy(logits, targets, reduction="none")
@@ -157,8 +180,9 @@ class ClippingEngine:
         if groups is None:
             at_once = self._at_once(inputs, labels)
             if at_once is not None:
-                norms = at_once.clip(clip_norm, weights, factor)
-                return at_once.sum(), norms
+                with whole_products(self.flat.vector.device):
+                    norms = at_once.clip(clip_norm, weights, factor)
+                    return at_once.sum(), norms
             parts, count = item_parts(items, self.physical_batch_size), items
         else:
             numbers = group_numbers(groups, items)
@@ -234,7 +258,7 @@ class ClippingEngine:
             return self._add_captured(self._captured(tape, loss), clip, total)
 
     def _add_captured(self, captured: dict[str, Captured], clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
+        with torch.no_grad(), whole_products(self.flat.vector.device):
             if clip.grouped and clip.weights is not None:
                 _zero_out(captured, clip.weights == 0.0, None)
             squares = [layer.squared_norms(clip.grouping) for layer in captured.values()]

@@ -123,21 +123,19 @@ class ConvolutionCaptured:
 
     def _plain_weight_gradient(self, coefficients: Tensor) -> Tensor:
         module = self.module
-        # with TF32 (10 bits) the sum could be longer than the norms that it was clipped by
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            result = torch.ops.aten.convolution_backward(
-                self.delta * coefficients.view(-1, 1, 1, 1),
-                self.inputs,
-                module.weight,
-                None,
-                list(module.stride),
-                list(_padding(module)),
-                list(module.dilation),
-                False,
-                [0, 0],
-                1,
-                [False, True, False],
-            )
+        result = torch.ops.aten.convolution_backward(
+            self.delta * coefficients.view(-1, 1, 1, 1),
+            self.inputs,
+            module.weight,
+            None,
+            list(module.stride),
+            list(_padding(module)),
+            list(module.dilation),
+            False,
+            [0, 0],
+            1,
+            [False, True, False],
+        )
         gradient: Tensor = result[1]
         return gradient
 

@@ -1,7 +1,7 @@
 """A CUDA device that is not there: tensors say they are on ``cuda:0`` and are computed on the CPU.
 
 What a GPU would refuse is refused: operations on tensors of two devices, NumPy's view of a tensor on the device. Time,
-memory, streams and the kernels themselves are not modelled.
+memory, streams and the kernels themselves are not modelled. Where there is a GPU, it is used instead.
 """
 
 from __future__ import annotations
@@ -130,9 +130,25 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
         tensor.data = value
 
 
+def _normal_of_the_cpu(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+    return tensor.copy_(torch.empty(tensor.shape, dtype=tensor.dtype).normal_(mean, std, generator=generator))
+
+
+@contextmanager
+def _real_gpu() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        patch.setattr(noise, "keyed_generator", lambda key, device: keyed_generator(key))
+        patch.setattr(Tensor, "normal_", _normal_of_the_cpu)
+        yield
+
+
 @contextmanager
 def pretend_gpu() -> Iterator[None]:
-    """Within it torch has one CUDA device."""
+    """Within it torch has one CUDA device, whose noise is the CPU's."""
+    if torch.cuda.is_available():
+        with _real_gpu():
+            yield
+        return
     with pytest.MonkeyPatch.context() as patch, _Factories():
         patch.setattr(noise, "keyed_generator", lambda key, device: keyed_generator(key))
         # a parameter that moves becomes another one, as its class changes

@@ -1,7 +1,7 @@
 """Gaussian noise with keyed randomness: each draw has its own stream.
 
-On the CPU the 32-byte key is the key of a stream cipher (:mod:`subjectdp.noise.gaussian`; hand-written, see decision
-0021). On other devices 63 bits of it seed the device's counter-based generator, which is no cipher.
+The 32-byte key is the key of a stream cipher (hand-written, see decision 0021). Reproducible noise on a GPU is the
+exception: 63 bits of the key seed the device's counter-based generator, which is no cipher.
 
 Floating-point numbers leak (Mironov 2012): which of them noise can turn a sum into depends on the sum.
 :func:`add_secure_gaussian` takes two measures against it (decision 0024): each number is a rotation of four draws, and
@@ -49,7 +49,7 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
 def add_secure_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     """Adds N(0, std² I) to ``total`` (P,) in place, rounds it to the grid and returns it.
 
-    Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is drawn on the CPU, added in float64.
+    Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is added in float64.
 
     Args:
         total: float32 or float64, on any device.
@@ -59,6 +59,11 @@ def add_secure_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     if std == 0.0 or total.numel() == 0:
         return total
     _check_size(total)
+    if total.device.type == "cuda":
+        from subjectdp.noise.on_device import add_rounded as add_on_device  # only where there is one
+
+        add_on_device(total.view(-1), std, grid_of(std), key)
+        return total
     here = total.detach().cpu().contiguous()  # the same memory where it is there already
     add_rounded(here.view(-1).numpy(), std, grid_of(std), np.frombuffer(key, dtype=np.uint32))
     return total if here.data_ptr() == total.data_ptr() else total.copy_(here)
@@ -79,9 +84,9 @@ WORDS = 16  # of a block
 PIECE = WORDS * LANES  # normal numbers per pass; all buffers of a pass fit in the first-level cache
 LARGEST = 1 << 33  # numbers per key: the counter has 32 bits and counts pairs in the tails' stream
 
-_RARE = 1 << 8  # a radius whose word is below it lies in the tail: 2^-24 of them, lengths beyond 5.77
+RARE = 1 << 8  # a radius whose word is below it lies in the tail: 2^-24 of them, lengths beyond 5.77
 _TAILS = 1  # the nonce of the tails' stream; the bulk's is 0
-_C0, _C1, _C2, _C3 = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574  # "expand 32-byte k"
+CONSTANTS = _C0, _C1, _C2, _C3 = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574  # "expand 32-byte k"
 
 
 @inner
@@ -216,7 +221,7 @@ def redraw_tails(
     """
     words = np.empty((16, 1), np.uint32)
     for i in range(first.shape[0]):
-        if radii[i] < uint32(_RARE):
+        if radii[i] < uint32(RARE):
             cipher_blocks(key, uint32(uint32(offset) + uint32(i)), uint32(_TAILS), words)
             uniform = (float(words[0, 0] >> uint32(5)) * 67108864.0 + float(words[1, 0] >> uint32(6)) + 0.5) / 2.0**53
             longer = math.sqrt(-2.0 * (math.log(uniform) - 24.0 * math.log(2.0)))
@@ -232,7 +237,7 @@ def _fill_piece(key: Any, start: Any, words: Any, mantissas: Any, numbers: Any) 
     first, second = numbers[: PIECE // 2], numbers[PIECE // 2 :]
     cipher_blocks(key, uint32(start // WORDS), uint32(0), words)
     normal_pairs(radii, angles, mantissas, first, second)
-    if radii.min() < uint32(_RARE):
+    if radii.min() < uint32(RARE):
         redraw_tails(key, uint32(start // 2), radii, first, second)
 
 

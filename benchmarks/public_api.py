@@ -172,7 +172,7 @@ def stepping(name: str, trained: Trained, device: str = "cpu") -> Callable[[], N
         people = [item // _OF_A_PERSON for item in range(items)]
         settings = subjectdp.PrivacySettings(noise_multiplier=1.0, max_items_per_subject=_OF_A_PERSON)
         model, optimiser, criterion, own = subjectdp.SubjectPrivacyEngine().make_private(  # type: ignore[assignment]
-            model, optimiser, criterion, DataLoader(data, trained.batch), people, settings
+            model, optimiser, criterion, loader, people, settings
         )
         batches = own.take(1_000_000)
     elif name == "fastdp":

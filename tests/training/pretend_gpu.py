@@ -130,8 +130,11 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
         tensor.data = value
 
 
+_normal = Tensor.normal_
+
+
 def _normal_of_the_cpu(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
-    return tensor.copy_(torch.empty(tensor.shape, dtype=tensor.dtype).normal_(mean, std, generator=generator))
+    return tensor.copy_(_normal(torch.empty(tensor.shape, dtype=tensor.dtype), mean, std, generator=generator))
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from subjectdp.engine.groups import Grouping, Run
 from subjectdp.engine.layers.base import Coefficients, Squares, Sums, group_sums, grouped, squared_rows, wanted, zeroed
 
-_BLOCKS = {"cpu": 4}  # items whose im2col copy stays in cache
-_GPU_BLOCK = 64  # on a GPU few launches matter more than cache
+_CPU_BLOCK = 4  # items whose im2col copy stays in cache
+_GPU_FLOATS = 1 << 27  # of it at once: on a GPU few launches matter more than cache
 _KEEP_BYTES = 256 << 20  # gradients up to this size are kept for the weighted sum
 
 
@@ -72,7 +72,7 @@ class ConvolutionCaptured:
         row = padded.shape[2]
         strides = (padded.stride(0), dh * row, dw, sh * row, sw)
         gradients = rows.new_empty(len(rows), kh * kw, rows.shape[2])
-        at_once = 4 * _block(rows)
+        at_once = 4 * _block(rows, kh * kw)
         for start in range(0, len(rows), at_once):
             part = padded[start : start + at_once]
             windows = part.as_strided((len(part), kh, kw, height, width), strides)
@@ -83,7 +83,8 @@ class ConvolutionCaptured:
         return squared_rows(sums)
 
     def _in_blocks(self, rows: Tensor, grouping: Grouping) -> Tensor:
-        block, size = _block(rows), self.module.weight[0].numel()
+        size = self.module.weight[0].numel()
+        block = _block(rows, size)
         columns = _Columns(self.inputs, self.delta, self.module, block)
         gradients = rows.new_empty(grouping.count if self.kept else block, rows.shape[2], size)
         norms = rows.new_empty(grouping.count)
@@ -147,6 +148,7 @@ class _Columns:
         self._inputs = inputs.permute(0, 2, 3, 1)
         _, height, width, inner = self._inputs.shape
         _, _, self._out_h, self._out_w = delta.shape
+        self.block = block
         self._padded = inputs.new_zeros(block, height + 2 * ph, width + 2 * pw, inner)
         self._inside = self._padded[:, ph : ph + height, pw : pw + width]
         row = self._padded.stride(1)
@@ -167,12 +169,15 @@ class _Columns:
         return self._columns[:count].view(count, self._out_h * self._out_w, -1)
 
 
-def _block(rows: Tensor) -> int:
-    return _BLOCKS.get(rows.device.type, _GPU_BLOCK)
+def _block(rows: Tensor, size: int) -> int:
+    """Items whose columns, ``size`` numbers a position, and gradients are made at once."""
+    if rows.device.type == "cpu":
+        return _CPU_BLOCK
+    return min(len(rows), max(1, _GPU_FLOATS // (size * max(rows.shape[1:]))))
 
 
 def _block_gradients(rows: Tensor, columns: _Columns, block: Run, out: Tensor) -> None:
-    items, at_once = block.items, _block(rows)
+    items, at_once = block.items, columns.block
     if block.size <= at_once:
         inputs = columns.of(items).view(block.groups, block.size * rows.shape[1], -1)
         torch.bmm(grouped(rows, block).transpose(1, 2), inputs, out=out)

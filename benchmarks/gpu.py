@@ -58,10 +58,13 @@ def workloads(device: torch.device, batch: int) -> Iterator[tuple[str, Steps]]:
         ways = (BASE, "subjectdp_public", *(f"opacus_{mode}" for mode in trained.opacus))
         yield f"{name}, B = {items}", dict(_built({way: partial(stepping, way, trained, str(device)) for way in ways}))
     total = torch.zeros(6_600_000, device=device)
-    yield "noise, 6.6 million numbers", {
-        "reproducible": lambda: add_gaussian(total, 1.0, _KEY),
-        "secure": lambda: add_secure_gaussian(total, 1.0, _KEY),
-    }
+    yield (
+        "noise, 6.6 million numbers",
+        {
+            "reproducible": lambda: add_gaussian(total, 1.0, _KEY),
+            "secure": lambda: add_secure_gaussian(total, 1.0, _KEY),
+        },
+    )
 
 
 def _moved(problem: Problem, device: torch.device) -> Problem:

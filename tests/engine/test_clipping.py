@@ -90,6 +90,7 @@ def model_of(name: str) -> nn.Module:
         return build_model(name, 80, "text", 3, {"hidden": 24, "dense": 16})
     return build_model(name, 62, "image", 3, {"hidden": 64} if name == "leaf_cnn" else {})
 
+
 PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "mv", "addmv", "convolution", "convolution_backward"}
 
 

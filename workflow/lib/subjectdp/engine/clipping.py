@@ -71,8 +71,8 @@ class Tape:
 
 
 _MAY_BE_SHORTENED: dict[str, tuple[Any, ...]] = {
-    "cpu": (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv),
-    "cuda": (torch.backends.cuda.matmul, torch.backends.cudnn.conv),
+    "cpu": (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv),  # type: ignore[attr-defined]
+    "cuda": (torch.backends.cuda.matmul, torch.backends.cudnn.conv),  # type: ignore[attr-defined]
 }
 
 

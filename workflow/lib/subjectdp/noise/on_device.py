@@ -47,7 +47,7 @@ def normals(count: int, key: bytes, device: torch.device) -> Iterator[tuple[int,
 
 
 def _redraw_tails(lengths: Tensor, uniform: Tensor, offset: int, key: bytes) -> None:
-    """Those whose word is below 2^8, with 53 bits from a stream of their own; the smallest are looked at, rare or not."""
+    """Of words below 2^8, with 53 bits of a stream of their own: the smallest are looked at, rare or not."""
     smallest = torch.topk(uniform, min(_MOST_RARE, len(uniform)), largest=False)
     words = cipher((smallest.indices + offset).int(), key, 1)[:2].long() & 0xFFFF_FFFF
     fine = ((words[0] >> 5).double() * 67108864.0 + (words[1] >> 6).double() + 0.5) / 2.0**53

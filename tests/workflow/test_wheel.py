@@ -1,8 +1,9 @@
-"""The wheel: what it brings, and that it works alone in an empty environment."""
+"""The wheel and the source archive: what they bring, and that they work alone."""
 
 import email
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -43,20 +44,23 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
+def copy_tracked(source: Path, *wanted: str) -> None:
+    """The tracked files whose paths start so, as a source archive has them."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    names = [name for name in listed.split("\0") if name and name.startswith(wanted)]
+    if not names:
+        pytest.skip("no git checkout")
+    for name in names:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name, follow_symlinks=False)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from the tracked files alone, without the network."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    source.mkdir()
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    wanted = ("workflow/lib/", "pyproject.toml", "README.md", "LICENSE")
-    names = [name for name in listed.split("\0") if name.startswith(wanted)]
-    if not names:
-        pytest.skip("no git checkout")
-    for name in names:
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes((ROOT / name).read_bytes())
+    copy_tracked(source, "workflow/lib/", "pyproject.toml", "README.md", "LICENSE")
     options = ("--no-deps", "--no-build-isolation", "--wheel-dir", folder)
     built = run(sys.executable, "-m", "pip", "wheel", *options, source, folder=folder)
     assert built.returncode == 0, built.stderr
@@ -120,3 +124,20 @@ def test_the_wheel_works_alone_in_an_empty_environment(wheel: Path, tmp_path: Pa
     assert trained.returncode == 0, trained.stderr
     steps, epsilon, *loaded = trained.stdout.split()
     assert int(steps) == 3 and 0 < float(epsilon) < 10 and loaded == ["False", "False"]
+
+
+@pytest.mark.long
+def test_the_source_archive_draws_figures_with_make(tmp_path: Path) -> None:
+    """No checkout of git and an environment that is there; both commands of the README find their files."""
+    environment = ROOT / ".venv"
+    if not environment.exists():
+        pytest.skip("no environment made by make")
+    source = tmp_path / "archive"
+    copy_tracked(source, "")
+    (source / ".venv").symlink_to(environment)
+    planned = run("make", "figures", "ARGS=-n", folder=source)
+    assert planned.returncode == 0, planned.stderr
+    assert "train" in planned.stdout
+    drawn = run("make", "smoke", folder=source)
+    assert drawn.returncode == 0, drawn.stderr
+    assert (source / "results" / "smoke" / "index.html").is_file()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from subjectdp.api.report import Guarantee, PrivacyReport
     from subjectdp.api.schedule import Schedule, untuned_schedule
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "Cap",

@@ -17,6 +17,8 @@ from subjectdp.errors import ModelError, expected
 from subjectdp.models.handwriting import (
     CLASSES,
     FEATURES,
+    STROKES,
+    STROKES_SHA256,
     TYPEFACES,
     TYPEFACES_SHA256,
     HandwritingNet,
@@ -173,6 +175,13 @@ def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool,
     tensors = load_weights(TYPEFACES, TYPEFACES_SHA256) if typefaces else load_weights()
     start = tensors["head"].float() if from_synthetic else None
     return FixedFeatureModel(PublicFeatures(HandwritingNet, tensors), FEATURES, classes, start)
+
+
+def stroke_head(classes: int, shape: tuple[int, ...]) -> FixedFeatureModel:
+    """A head that starts at zero on 64 features learned from random strokes, in which there is no character."""
+    _check_shape(shape)
+    features = PublicFeatures(HandwritingNet, load_weights(STROKES, STROKES_SHA256))
+    return FixedFeatureModel(features, features.get_buffer("projection").shape[1], classes)
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:

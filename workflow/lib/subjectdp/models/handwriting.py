@@ -1,4 +1,4 @@
-"""Fixed features of handwriting, learned only from the project's own synthetic characters.
+"""Fixed features of handwriting, learned from the project's own synthetic characters or from random strokes alone.
 
 Two files of weights come with the package: ``weights/handwriting.safetensors``, learned from characters drawn with
 printed typefaces, and ``weights/typefaces.safetensors``, from handwritten typefaces as well. ``python -m
@@ -23,6 +23,10 @@ SHA256 = "17a060ee7eb83d86f133809d341bbdfcdb5beb5429a1cada59f7e2066f58779b"
 
 TYPEFACES = WEIGHTS.with_name("typefaces.safetensors")
 TYPEFACES_SHA256 = "9766d2237a2ff7aac42c4ed4525adfc6c95d4ef7678328e33ebc17ed35fc3156"
+
+STROKES = WEIGHTS.with_name("strokes.safetensors")
+STROKES_SHA256 = "PENDING"
+"""Of the weights learned from random strokes (``python -m benchmarks.strokes`` makes them): no character is in them."""
 
 CLASSES = 62
 FEATURES = 128

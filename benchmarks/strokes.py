@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from subjectdp.models.handwriting import OUTPUTS, HandwritingNet
 from subjectdp.training.device_data import INK_SCALE, INK_SHIFT
 
-SEED, GLYPHS, IMAGES, EMBEDDING, FEATURES = 20_261_126, 1000, 200_000, 64, 64
+SEED, GLYPHS, IMAGES, EMBEDDING, FEATURES = 20_261_126, 1000, 240_000, 128, 64
 _STROKES, _POINTS, _SIDE = 3, 32, 28  # at most; of a stroke; pixels
 _BATCH, _RATE, _SCALE = 128, 4e-3, 16.0
 _PUBLIC = 4000  # images of other glyphs that the features are centred and scaled on

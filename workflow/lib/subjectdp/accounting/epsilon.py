@@ -1,9 +1,9 @@
 """ε of a loss: dp-accounting's privacy loss distributions as the authority, RDP as the alternative."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ _MOST_POINTS = 2**19  # of its grid
 _LONG_REACH = 3.0  # a loss that a grid made for the usual ones would have too many points up to
 _GRID_OF_RARE_LOSSES = 1e-4  # there; dp-accounting's own
 _COMPARED_POINTS = 2**15  # of the grid that silos are compared on
+_COARSER = 16.0  # times that for people, of whom there may be thousands
 _WIDEST_GRID = 700.0  # e to it is still a floating-point number
 _SHARE = 0.05  # of δ, charged for the tails
 _step_pld = lru_cache(maxsize=64)(step_pld)
@@ -145,6 +146,18 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
         steps = self_composed(step, part.steps)
         whole = steps if whole is None else whole.compose(steps)
     return epsilon_at(whole, delta)
+
+
+def coarse_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
+    """An upper bound on ε of each of many losses that share parts, by privacy loss distributions on one coarse grid."""
+    grid = _COARSER * comparing_grid(max(losses, key=gaussian.clt_mu))
+
+    @cache
+    def composed(part: MixtureSteps) -> Any:
+        return self_composed(step_pld(part.noise_multiplier, part.shift, grid), part.steps)
+
+    wholes = (reduce(lambda whole, each: whole.compose(each), map(composed, loss)) for loss in losses)
+    return [epsilon_at(whole, delta) for whole in wholes]
 
 
 def comparing_grid(loss: PrivacyLoss) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from subjectdp.accounting.epsilon import FINAL, epsilon_of
+from subjectdp.accounting.epsilon import FINAL, coarse_bounds, epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
     PrivacyLoss,
@@ -17,6 +17,7 @@ from subjectdp.accounting.events import (
     unit_shift,
     update_shift,
 )
+from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.renyi import quick_bounds
 from subjectdp.accounting.shifts import Shift, Told, Turned, known_coin
 from subjectdp.accounting.worst_case_silos import (
@@ -225,13 +226,17 @@ def largest(
 ) -> tuple[float, PrivacyLoss]:
     """The largest ε of the losses, and one that has it.
 
-    Where there are many, those with the largest Rényi bounds come first, and no other whose bound is below the largest
-    ε so far.
+    Where there are many, most are left out by upper bounds: of Rényi divergences, or on a coarse grid where these are
+    too loose. Those with the largest bounds come first, and no other whose bound is below the largest ε so far.
     """
-    bounds = [math.inf] * len(losses)
+    worst, bounds = (-1.0, losses[0]), [math.inf] * len(losses)
     if len(losses) > FEW_LOSSES and accountant == "pld":
-        bounds = quick_bounds(losses, delta)
-    worst = (-1.0, losses[0])
+        first = max(losses, key=clt_mu)
+        worst = (epsilon_of(first, delta, accountant, resolution), first)
+        for upper_bounds in (quick_bounds, coarse_bounds):
+            kept = [loss for bound, loss in zip(bounds, losses, strict=True) if bound > worst[0]]
+            if len(kept) > FEW_LOSSES:
+                losses, bounds = kept, upper_bounds(kept, delta)
     for bound, loss in sorted(zip(bounds, losses, strict=True), key=lambda each: each[0], reverse=True):
         if bound <= worst[0]:
             break

@@ -109,7 +109,7 @@ def learn(glyphs: Glyphs, images: int, draws: torch.Generator) -> tuple[Handwrit
         schedule.step()
         if step % 100 == 99:
             right = float((angles.argmax(1) == labels).float().mean())
-            print(f"step {step + 1} of {steps}: loss {float(loss):.3f}, right {right:.2f}", flush=True)
+            print(f"step {step + 1} of {steps}: loss {loss.item():.3f}, right {right:.2f}", flush=True)
     return net, projection
 
 

@@ -41,7 +41,7 @@ def test_vectors(name: str) -> None:
     assert build_model(name, 4, "vector", 0, shape=(7,))(torch.rand(3, 7)).shape == (3, 4)
 
 
-@pytest.mark.parametrize("name", ["scattering_head", "handwriting_head"])
+@pytest.mark.parametrize("name", ["scattering_head", "handwriting_head", "stroke_head"])
 def test_models_of_leafs_images_refuse_others(name: str) -> None:
     with pytest.raises(ModelError, match="shape of the images"):
         build_model(name, 62, "image", 0, shape=(3, 32, 32))
@@ -92,6 +92,7 @@ def test_the_catalogue_describes_the_models(name: str) -> None:
         ("scattering_head", 62, {}, 3969),
         ("scattering_head", 62, {"scales": 1, "angles": 2, "components": 20}, 20),
         ("handwriting_head", 62, {"from_synthetic": False}, 128),
+        ("stroke_head", 7, {}, 64),
         ("english_head", 80, {"from_public": False}, 129),
     ],
 )
@@ -124,5 +125,6 @@ def test_names_by_kind() -> None:
         "logistic",
         "scattering_head",
         "handwriting_head",
+        "stroke_head",
     ]
     assert model_names("vector") == ["linear", "mlp"]

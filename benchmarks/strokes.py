@@ -29,7 +29,7 @@ _POWER = 0.25  # of a component's variance, which it is divided by
 
 
 class Glyphs:
-    """Random glyphs: corners (glyphs, 3, 4, 2) of cubic Bézier curves within [-1, 1], of which the first few are drawn."""
+    """Random glyphs: corners (glyphs, 3, 4, 2) of cubic Bézier curves in [-1, 1], of which the first few are drawn."""
 
     def __init__(self, count: int, draws: torch.Generator) -> None:
         self._draws = draws
@@ -104,7 +104,7 @@ def learn(glyphs: Glyphs, images: int, draws: torch.Generator) -> tuple[Handwrit
         angles = F.normalize(projection(net(shaded(glyphs.images(labels)))), dim=1) @ F.normalize(directions, dim=1).t()
         loss = F.cross_entropy(_SCALE * angles, labels)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
         if step % 100 == 99:
@@ -122,7 +122,7 @@ def shaded(ink: Tensor) -> Tensor:
 def tensors_of(net: HandwritingNet, projection: nn.Linear, glyphs: Glyphs, features: int) -> dict[str, Tensor]:
     """The file's tensors: the network, and mean and projection of ``PublicFeatures`` on one image of each glyph."""
     count = len(glyphs.strokes)
-    outputs = torch.cat([net(shaded(glyphs.images(some))) for some in torch.arange(count).split(256)]).double()
+    outputs = torch.cat([net(shaded(glyphs.images(some))) for some in torch.split(torch.arange(count), 256)]).double()
     mean, weight = outputs.mean(0), projection.weight.double()
     _, lengths, directions = torch.linalg.svd((outputs - mean) @ weight.t() / count**0.5, full_matrices=False)
     kept, variances = directions[:features], lengths[:features] ** 2

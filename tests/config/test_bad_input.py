@@ -26,7 +26,7 @@ RUN_CASES: list[tuple[str, Any, list[str]]] = [
     ("partition.silos_per_subject", 17, ["at most partition.silos (16)", "17"]),
     ("training.silos_per_round", 17, ["at most partition.silos (16)", "17"]),
     ("training.optimizer", "sgd", ["a mapping", "sgd"]),
-    ("model.name", "leaf_lstm", ["'leaf_lstm'", "or scattering_head or handwriting_head or stroke_head when data.dataset is femnist"]),
+    ("model.name", "leaf_lstm", ["'leaf_lstm'", "or handwriting_head or stroke_head when data.dataset is femnist"]),
     ("model.parameters", ["hidden"], ["a mapping", "hidden"]),
     ("performance.device", "gpu", ["auto|cpu|cuda", "gpu"]),
 ]  # fmt: skip

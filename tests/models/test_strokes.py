@@ -1,4 +1,4 @@
-"""Features learned from random strokes: the glyphs, the script that learns, and the file that comes with the package."""
+"""Features learned from random strokes: the glyphs, the script that learns, the file that comes with the package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hands(seed: int, glyphs: int, each: int) -> tuple[Tensor, Tensor]:
 
 def test_glyphs_are_ink_on_paper_the_same_for_a_seed() -> None:
     images, _ = hands(1, 20, 4)
-    assert images.shape == (80, 1, 28, 28) and 0 <= float(images.min()) and float(images.max()) <= 1
+    assert images.shape == (80, 1, 28, 28) and float(images.min()) >= 0 and float(images.max()) <= 1
     assert torch.equal(images, hands(1, 20, 4)[0]) and not torch.equal(images, hands(2, 20, 4)[0])
     ink = images.flatten(1).sum(1)
     assert float(ink.min()) > 3 and float(ink.max()) < 400, "drawn, and not all over the paper"

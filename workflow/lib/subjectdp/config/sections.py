@@ -304,7 +304,8 @@ class ModelConfig(Section):
 
     name: ModelName | None = None
     """leaf_cnn, small_cnn, logistic (convex), or a linear head on fixed features, scattering_head, stroke_head or
-    handwriting_head (FEMNIST); leaf_lstm, small_lstm, char_ngram (convex) or english_head (Shakespeare); null: LEAF's."""
+    handwriting_head (FEMNIST); leaf_lstm, small_lstm, char_ngram (convex) or english_head (Shakespeare); null: LEAF's.
+    """
     parameters: dict[ParameterName, bool | int | float | str] = Field(default={}, max_length=32)
     """Arguments of the model's constructor that differ from its defaults."""
 

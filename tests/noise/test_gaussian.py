@@ -5,8 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
-from subjectdp.noise.gaussian import ANGLES, GRID_BITS, PIECE, add_gaussian, add_rounded, add_secure_gaussian, grid_of
+from subjectdp.noise.gaussian import ANGLES, PIECE, add_gaussian, add_rounded
 from subjectdp.noise.keys import Purpose, key_bytes
+from subjectdp.noise.secure import GRID_BITS, add_secure_gaussian, grid_of
 from subjectdp.noise.torch_keys import keyed_generator
 
 SIZE = 40_000

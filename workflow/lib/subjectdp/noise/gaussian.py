@@ -3,9 +3,7 @@
 The 32-byte key is the key of a stream cipher (hand-written, see decision 0021). Reproducible noise on a GPU is the
 exception: 63 bits of the key seed the device's counter-based generator, which is no cipher.
 
-Floating-point numbers leak (Mironov 2012): which of them noise can turn a sum into depends on the sum.
-:func:`add_secure_gaussian` takes two measures against it (decision 0024): each number is a rotation of four draws, and
-the result is rounded to a public grid.
+What is to be released gets :mod:`subjectdp.noise.secure`.
 """
 
 import math
@@ -20,10 +18,6 @@ from torch import Tensor
 from subjectdp.compiled import compiled, inner
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.torch_keys import keyed_generator
-
-GRID_BITS = 10
-"""The grid of secure noise has between 2^10 and 2^11 steps in a standard deviation; its variance is 2^-23 of the
-noise's at most."""
 
 ANGLES = 0.5 * math.atan(2.0), math.pi / 8
 """Of the rotations of four draws: the first of pairs, the second of pairs of pairs. A rotation of standard normals is
@@ -40,43 +34,16 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     if total.device.type != "cpu":
         noise = torch.empty_like(total).normal_(generator=keyed_generator(key, total.device))
         return total.add_(noise, alpha=std)
-    _check_size(total)
+    check_size(total)
     numbers = total.view(-1).numpy()  # the same memory
     add_normals(numbers, numbers.dtype.type(std), np.frombuffer(key, dtype=np.uint32))
     return total
 
 
-def add_secure_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
-    """Adds N(0, std² I) to ``total`` (P,) in place, rounds it to the grid and returns it.
-
-    Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is added in float64.
-
-    Args:
-        total: float32 or float64, on any device.
-        std: 0 adds nothing.
-        key: 32 bytes.
-    """
-    if std == 0.0 or total.numel() == 0:
-        return total
-    _check_size(total)
-    if total.device.type == "cuda":
-        from subjectdp.noise.on_device import add_rounded as add_on_device  # only where there is one
-
-        add_on_device(total.view(-1), std, grid_of(std), key)
-        return total
-    here = total.detach().cpu().contiguous()  # the same memory where it is there already
-    add_rounded(here.view(-1).numpy(), std, grid_of(std), np.frombuffer(key, dtype=np.uint32))
-    return total if here.data_ptr() == total.data_ptr() else total.copy_(here)
-
-
-def _check_size(total: Tensor) -> None:
+def check_size(total: Tensor) -> None:
+    """PrivacyError for more numbers than one key has."""
     if total.numel() > LARGEST:  # the cipher's counter would start again: the same noise twice
         raise expected("numbers under one key", total.numel(), f"at most {LARGEST}", PrivacyError)
-
-
-def grid_of(std: float) -> float:
-    """The grid of secure noise of that standard deviation, a power of two."""
-    return 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
 
 
 LANES = 64  # blocks of the cipher that are computed in parallel by vector instructions

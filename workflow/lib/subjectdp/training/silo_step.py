@@ -9,8 +9,9 @@ from torch import Tensor
 
 from subjectdp.algorithms.protocols import Batch
 from subjectdp.engine.flat import Factor, clip_factors, row_norms
-from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
+from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
+from subjectdp.noise.secure import add_secure_gaussian
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import DivisorRule, NoiseSource
 from subjectdp.sampling.batches import (

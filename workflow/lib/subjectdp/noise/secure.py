@@ -1,7 +1,12 @@
-"""Secure noise on a GPU: the cipher and the rotations of :mod:`subjectdp.noise.gaussian` as operations of torch.
+"""Gaussian noise for release, on the CPU and on a GPU.
 
-The words of the cipher are the same bits; the numbers made of them may differ in their last digits. Written in torch's
-operations, since a kernel of its own would need a compiler at every site. Nothing waits for the device.
+Floating-point numbers leak (Mironov 2012): which of them noise can turn a sum into depends on the sum.
+:func:`add_secure_gaussian` takes two measures against it (decision 0024): each number is a rotation of four draws, and
+the result is rounded to a public grid.
+
+On a GPU the cipher and the rotations of :mod:`subjectdp.noise.gaussian` are operations of torch, since a kernel of its
+own would need a compiler at every site. The words of the cipher are the same bits; the numbers made of them may differ
+in their last digits. Nothing waits for the device.
 """
 
 import math
@@ -11,13 +16,43 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from subjectdp.noise.gaussian import ANGLES, CONSTANTS, LANES, PIECE, RARE, WORDS
+from subjectdp.noise.gaussian import ANGLES, CONSTANTS, LANES, PIECE, RARE, WORDS, add_rounded, check_size
+
+GRID_BITS = 10
+"""The grid of secure noise has between 2^10 and 2^11 steps in a standard deviation; its variance is 2^-23 of the
+noise's at most."""
 
 _AT_ONCE = 1 << 13  # pieces: some 300 MB
 _MOST_RARE = 64  # of 2^22 radii more are rare with a chance of 10^-120
 
 
-def add_rounded(total: Tensor, std: float, grid: float, key: bytes) -> None:
+def add_secure_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
+    """Adds N(0, std² I) to ``total`` (P,) in place, rounds it to the grid and returns it.
+
+    Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is added in float64.
+
+    Args:
+        total: float32 or float64, on any device.
+        std: 0 adds nothing.
+        key: 32 bytes.
+    """
+    if std == 0.0 or total.numel() == 0:
+        return total
+    check_size(total)
+    if total.device.type == "cuda":
+        add_on_device(total.view(-1), std, grid_of(std), key)
+        return total
+    here = total.detach().cpu().contiguous()  # the same memory where it is there already
+    add_rounded(here.view(-1).numpy(), std, grid_of(std), np.frombuffer(key, dtype=np.uint32))
+    return total if here.data_ptr() == total.data_ptr() else total.copy_(here)
+
+
+def grid_of(std: float) -> float:
+    """The grid of secure noise of that standard deviation, a power of two."""
+    return 2.0 ** (math.floor(math.log2(std)) - GRID_BITS)
+
+
+def add_on_device(total: Tensor, std: float, grid: float, key: bytes) -> None:
     """``total`` (P,) + ``std`` · z rounded to ``grid``, a power of two; z are standard normals, rotated in fours."""
     cosines, sines = [math.cos(angle) for angle in ANGLES], [math.sin(angle) for angle in ANGLES]
     for start, numbers in normals(total.numel(), key, total.device):

@@ -208,3 +208,18 @@ def truncated_tail_bound(
     parts, missed = truncated(loss, share * delta)
     moving = tuple(part for part in parts if part.shift.sensitivities[-1] > 0)  # others cost their tail alone
     return (bound(moving, delta - missed) if moving else 0.0) - math.log1p(-missed)
+
+
+def truncated_tail_bounds(
+    losses: Sequence[PrivacyLoss], delta: float, bounds: Callable[[list[PrivacyLoss], float], list[float]]
+) -> list[float]:
+    """``bounds`` at δ of many losses, of which those with many atoms are truncated at a small share of δ."""
+    missed = _TAIL_SHARE * delta
+
+    def shorter(loss: PrivacyLoss) -> PrivacyLoss:
+        if max(len(part.shift.sensitivities) for part in loss) <= _MANY_ATOMS:
+            return loss
+        parts, _ = truncated(loss, missed)
+        return parts if all(part.shift.sensitivities[-1] > 0 for part in parts) else loss
+
+    return [bound - math.log1p(-missed) for bound in bounds([shorter(loss) for loss in losses], delta - missed)]

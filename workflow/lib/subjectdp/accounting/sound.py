@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from subjectdp.accounting.epsilon import FINAL, coarse_bounds, epsilon_of
+from subjectdp.accounting.epsilon import FINAL, coarse_bounds, epsilon_of, truncated_tail_bounds
 from subjectdp.accounting.events import (
     MixtureSteps,
     PrivacyLoss,
@@ -45,7 +45,7 @@ from subjectdp.plan.plan import (
 )
 from subjectdp.plan.rounds import expected_batch
 
-FEW_LOSSES = 12  # more are searched for the worst by their bounds
+FEW_LOSSES = 24  # more are searched for the worst by their bounds
 _unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for the same ones again
 
 
@@ -236,7 +236,7 @@ def largest(
         for upper_bounds in (quick_bounds, coarse_bounds):
             kept = [loss for bound, loss in zip(bounds, losses, strict=True) if bound > worst[0]]
             if len(kept) > FEW_LOSSES:
-                losses, bounds = kept, upper_bounds(kept, delta)
+                losses, bounds = kept, truncated_tail_bounds(kept, delta, upper_bounds)
     for bound, loss in sorted(zip(bounds, losses, strict=True), key=lambda each: each[0], reverse=True):
         if bound <= worst[0]:
             break

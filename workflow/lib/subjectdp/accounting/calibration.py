@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +22,7 @@ _ENOUGH = 0.999  # ε(σ) must lie in [0.999, 1] times the target
 _AIM = 0.9995
 _NEAR = 0.01  # how near the search on the coarse grid has to come
 _ROUNDS = 60
+_SLOPE = -1.1  # about that of log ε against log σ
 _BOUNDLESS = 1e8  # above, the least noise may be enough
 
 
@@ -52,7 +53,30 @@ def calibrate_noise_multiplier(
     search = _Search(loss, epsilon, delta, accountant, resolution)
     if epsilon > _BOUNDLESS and epsilon_of(with_noise(loss, LEAST_NOISE), delta, accountant) <= epsilon:
         return LEAST_NOISE
-    return search.run(_start(loss, epsilon, delta) if guess is None else guess)
+    first = min(SEARCH, search.final) if accountant == "pld" and guess is None else search.final
+    return search.run(_start(loss, epsilon, delta) if guess is None else guess, first)
+
+
+def calibrate_many(losses: Sequence[PrivacyLoss], epsilon: float, delta: float, accountant: str) -> list[float]:
+    """:func:`calibrate_noise_multiplier` of each of many losses that differ by steps and sampling probability.
+
+    Each starts from its central limit, corrected as that of the two before it, so that most need one evaluation, which
+    still certifies each: on the coarse grid, whose ε is about 0.05 % larger.
+    """
+    result: dict[PrivacyLoss, float] = {}
+    known: list[tuple[int, float, float]] = []  # steps, log q and log of the correction
+    for loss in sorted(set(losses), key=lambda loss: (loss[0].steps, loss[0].shift.probabilities[-1])):
+        steps, size = loss[0].steps, math.log(loss[0].shift.probabilities[-1])
+        start = math.log(_start(loss, epsilon, delta))
+        corrected = known[-1][2] if known else 0.0
+        if len(known) > 1 and known[-2][0] == steps:
+            corrected += (known[-1][2] - known[-2][2]) * (size - known[-1][1]) / (known[-1][1] - known[-2][1])
+        guess = math.exp(start + corrected)
+        sigma = calibrate_noise_multiplier(loss, epsilon, delta, accountant, guess, SEARCH)
+        reached = epsilon_of(with_noise(loss, sigma), delta, accountant, SEARCH)  # remembered by epsilon_of
+        known.append((steps, size, math.log(sigma) - start + math.log(_AIM * epsilon / reached) / _SLOPE))
+        result[loss] = sigma
+    return [result[loss] for loss in losses]
 
 
 def _start(loss: PrivacyLoss, epsilon: float, delta: float) -> float:
@@ -80,8 +104,7 @@ class _Search:
         self.low, self.high = 0.0, math.inf  # ε(low) > target >= ε(high), at the current resolution
         self.known: list[tuple[float, float]] = []
 
-    def run(self, sigma: float) -> float:
-        resolution = min(SEARCH, self.final) if self.accountant == "pld" else self.final
+    def run(self, sigma: float, resolution: float) -> float:
         for _ in range(_ROUNDS):
             sigma = max(sigma, LEAST_NOISE)
             reached = self._epsilon(sigma, resolution)
@@ -117,7 +140,7 @@ class _Search:
     def _secant(self, sigma: float, reached: float) -> float:
         if not 0 < reached < math.inf:
             return sigma * (2.0 if reached > self.epsilon else 0.5)
-        slope = -1.1
+        slope = _SLOPE
         if len(self.known) > 1 and self.known[-1][0] != self.known[-2][0]:
             (x0, y0), (x1, y1) = self.known[-2:]
             slope = min(-0.2, (y1 - y0) / (x1 - x0))

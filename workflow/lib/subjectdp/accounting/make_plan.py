@@ -83,7 +83,7 @@ def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:
     summed = sound.noise_is_summed(plan)
     if unit is not PrivacyUnit.SUBJECT and not summed:
         losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in range(silos)])
-        noise = [published.cached_noise(loss, plan.settings) for loss in losses]
+        noise = published.noise_of_each(losses, plan.settings)
         return with_noise_multipliers(plan, noise, by_size=False)
     copies = sound.noise_copies(plan) if summed else 1.0
     enough: dict[PrivacyLoss, float] = {}
@@ -113,8 +113,7 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
         )
         plan = with_noise_multipliers(plan, [table[0] for table in chosen], by_size=False)
         return replace(plan, group_noise_multipliers=chosen)
-    values = {loss: published.cached_noise(loss, settings) for loss in set(losses)}
-    noise = [values[loss] for loss in losses]
+    noise = published.noise_of_each(losses, settings)
     if mechanism.published_local_bound:
         least = published.local_noise_bound(settings.epsilon, settings.delta)
         noise = [max(value, least) for value in noise]

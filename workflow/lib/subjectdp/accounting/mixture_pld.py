@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft, signal, special
+from scipy import fft, special
 
 from subjectdp.accounting.shifts import Joined, Shift, Told, Turned
 
@@ -308,6 +308,8 @@ def hockey_sticks(masses: Floats, grid: float) -> Floats:
     """δ at each point of a grid with these masses of losses: Σ over the losses l above of (1 - e^(ε - l)) p."""
     above = np.cumsum(masses[::-1])[::-1] - masses
     shrink = math.exp(-grid)  # Σ e^(ε - l) p, from the top down
+    from scipy import signal  # here: loading it takes longer than many a plan
+
     shrunk = signal.lfilter([0.0, shrink], [1.0, -shrink], masses[::-1])[::-1]
     return np.asarray(above - shrunk)
 

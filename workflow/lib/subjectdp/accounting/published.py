@@ -1,14 +1,14 @@
 """The papers' own accounting: what they claim, and the noise that follows from it. None of it is certified."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from scipy import special
 
 from subjectdp.accounting import renyi
-from subjectdp.accounting.calibration import cached, calibrate_noise_multiplier
+from subjectdp.accounting.calibration import cached, calibrate_many, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, subject_sampling_probability, with_noise
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
@@ -28,6 +28,7 @@ from subjectdp.plan.rounds import expected_batch, silos_in_round
 
 EXACT_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi on a coarse ladder of Z
 _LADDER = 1.1
+_FEW_SILOS = 64  # different ones, that are calibrated one by one
 _SMALLEST_LOG_DELTA = math.log(1e-12)
 
 
@@ -61,6 +62,15 @@ def cached_noise(loss: PrivacyLoss, settings: PlanSettings) -> float:
     """σ of the loss for the plan's target, from its accountant; cached."""
     compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
     return float(cached("noise_multiplier", _loss_key(loss, settings), settings.cache_dir, compute))
+
+
+def noise_of_each(losses: Sequence[PrivacyLoss], settings: PlanSettings) -> list[float]:
+    """σ of each silo's loss for the plan's target; cached."""
+    if len(set(losses)) <= _FEW_SILOS:
+        return [cached_noise(loss, settings) for loss in losses]
+    compute = partial(calibrate_many, losses, settings.epsilon, settings.delta, settings.accountant)
+    keys = [_loss_key(loss, settings) for loss in losses]
+    return [float(value) for value in cached("noise_of_each", {"losses": keys}, settings.cache_dir, compute)]
 
 
 def local_noise_bound(epsilon: float, delta: float) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +183,13 @@ def _counted(name: str, rows: Iterable[tuple[str, Any]]) -> Counts:
     silos: dict[str, int] = {}
     found: dict[tuple[int, int], tuple[int, str]] = {}
     problems = []
+    named = lru_cache(maxsize=None, typed=True)(person)  # a name stands in many rows
+
+    def name_of(value: Any, kind: str) -> str:
+        return (named if type(value) in (str, int) else person)(value, kind, "")
+
     for place, row in rows:
-        read = _read(row)
+        read = _read(row, name_of)
         if isinstance(read, str):
             problems.append(f"{place}: {read}")
             continue
@@ -203,12 +209,12 @@ def _counted(name: str, rows: Iterable[tuple[str, Any]]) -> Counts:
     return Counts(tuple(subjects), tuple(silos), np.array(triples, np.int64))
 
 
-def _read(row: Any) -> tuple[str, str, int] | str:
+def _read(row: Any, name_of: Callable[[Any, str], str]) -> tuple[str, str, int] | str:
     """Subject, silo and items of a row, or what is wrong with it."""
     if not isinstance(row, Iterable) or isinstance(row, str) or len(values := list(row)) != 3:
         return f"expected {', '.join(COLUMNS)}, got {'too few columns' if row is None else repr(row)}."
     try:
-        subject, silo = person(values[0], "a subject", ""), person(values[1], "a silo", "")
+        subject, silo = name_of(values[0], "a subject"), name_of(values[1], "a silo")
     except DataError as problem:
         return str(problem).removeprefix(": ")
     items = _whole(values[2])

@@ -112,10 +112,16 @@ def _people(counts: Counts) -> People:
     held = np.zeros((len(counts.subjects), len(counts.silos)), np.int64)
     held[counts.rows[:, 0], counts.rows[:, 1]] = counts.rows[:, 2]
     kinds = np.unique(held, axis=0)
-    kept = kinds[:0]
     if len(kinds) > _MOST_KINDS:
         return ()  # each silo's largest number takes the place of real subjects'
-    for own in kinds[np.argsort(-kinds.sum(axis=1), kind="stable")]:
-        if not (kept >= own).all(axis=1).any():
-            kept = np.append(kept, own[None], axis=0)
-    return tuple(tuple((int(silo), int(own[silo])) for silo in np.flatnonzero(own)) for own in kept)
+    kinds = kinds[np.argsort(-kinds.sum(axis=1), kind="stable")]
+    kept: list[int] = []
+    present: list[list[int]] = [[] for _ in counts.silos]  # of each silo, those of the kept that hold items there
+    for index, own in enumerate(kinds):
+        there = np.flatnonzero(own)
+        others = min((present[silo] for silo in there), key=len)
+        if not (kinds[np.ix_(others, there)] >= own[there]).all(axis=1).any():
+            kept.append(index)
+            for silo in there:
+                present[silo].append(index)
+    return tuple(tuple((int(silo), int(own[silo])) for silo in np.flatnonzero(own)) for own in kinds[kept])

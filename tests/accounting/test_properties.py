@@ -8,9 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accounting.plans import FIXED, HIGRAD_V1, POISSON, SUBJECT, plan
-from subjectdp.accounting.calibration import calibrate_noise_multiplier
+from subjectdp.accounting.calibration import calibrate_many, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import MixtureSteps, unit_shift
+from subjectdp.accounting.events import MixtureSteps, unit_shift, with_noise
 from subjectdp.accounting.shifts import Shift
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.plan.plan import Clipping
@@ -30,6 +30,17 @@ def shifts(draw: st.DrawFn) -> Shift:
         return unit_shift(draw(CLIPPING), SUBJECT, POISSON, draw(st.floats(5e-4, 0.9)), k, 10_000)
     batch = draw(st.integers(5, 9_000))  # a fixed mini-batch has a whole number of items
     return unit_shift(draw(CLIPPING), SUBJECT, FIXED, batch / 10_000, k, 10_000)
+
+
+@pytest.mark.parametrize(("accountant", "steps"), [("pld", (40, 41, 300)), ("rdp", (40,))])
+def test_many_silos_are_calibrated_as_each_is(accountant: str, steps: tuple[int, ...]) -> None:
+    """Silos with the same sampling probability and all items at once are among them; the order is that of the silos."""
+    sampled = [0.3, 0.01, 0.011, 1.0, 0.012, 0.02, 0.01]
+    losses = [(MixtureSteps(1.0, Shift.of((0.0, 1.0), (1 - q, q)), n),) for n in steps for q in sampled]
+    losses.append((MixtureSteps(1.0, Shift.of((0.0, 2.0), (0.7, 0.3)), steps[-1]),))
+    for loss, sigma in zip(losses, calibrate_many(losses, 3.0, 1e-5, accountant), strict=True):
+        reached = epsilon_of(with_noise(loss, sigma), 1e-5, accountant)
+        assert 0.998 * 3.0 <= reached <= 3.0
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import subjectdp
+from subjectdp.api.counts import as_counts
+from subjectdp.api.schedule import _people
 from subjectdp.errors import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -128,3 +130,21 @@ def test_what_calibrate_gives_account_takes(epsilon: float) -> None:
     made = subjectdp.calibrate("capped_item_dp", rows, schedule, epsilon)
     again = subjectdp.account("capped_item_dp", rows, schedule, made.noise_multiplier)
     assert again.subject.epsilon == made.subject.epsilon <= epsilon
+
+
+def test_people_whom_another_exceeds_everywhere_are_left_out_and_no_others() -> None:
+    random = np.random.default_rng(2)
+    held = random.integers(0, 3, (60, 5)) * (random.random((60, 5)) < 0.6)
+    held = held[held.sum(axis=1) > 0]
+    rows = [(f"p{i}", f"h{j}", int(n)) for i, own in enumerate(held) for j, n in enumerate(own) if n]
+    counts = as_counts(rows)
+    column = [int(name[1:]) for name in counts.silos]
+    kinds = {tuple(own[column]) for own in held}
+    worst = {
+        own
+        for own in kinds
+        if not any(own != other and all(a >= b for a, b in zip(other, own, strict=True)) for other in kinds)
+    }
+    found = _people(counts)
+    assert {tuple(dict(person).get(silo, 0) for silo in range(5)) for person in found} == worst
+    assert len(found) == len(worst)

@@ -69,12 +69,13 @@ def calibrate_many(losses: Sequence[PrivacyLoss], epsilon: float, delta: float, 
         steps, size = loss[0].steps, math.log(loss[0].shift.probabilities[-1])
         start = math.log(_start(loss, epsilon, delta))
         corrected = known[-1][2] if known else 0.0
-        if len(known) > 1 and known[-2][0] == steps:
+        if len(known) > 1 and known[-2][0] == steps and known[-2][1] < known[-1][1]:
             corrected += (known[-1][2] - known[-2][2]) * (size - known[-1][1]) / (known[-1][1] - known[-2][1])
         guess = math.exp(start + corrected)
         sigma = calibrate_noise_multiplier(loss, epsilon, delta, accountant, guess, SEARCH)
         reached = epsilon_of(with_noise(loss, sigma), delta, accountant, SEARCH)  # remembered by epsilon_of
-        known.append((steps, size, math.log(sigma) - start + math.log(_AIM * epsilon / reached) / _SLOPE))
+        if 0 < reached < math.inf:
+            known.append((steps, size, math.log(sigma) - start + math.log(_AIM * epsilon / reached) / _SLOPE))
         result[loss] = sigma
     return [result[loss] for loss in losses]
 

@@ -120,7 +120,7 @@ def _people(counts: Counts) -> People:
     for index, own in enumerate(kinds):
         there = np.flatnonzero(own)
         others = min((present[silo] for silo in there), key=len)
-        if not (kinds[np.ix_(others, there)] >= own[there]).all(axis=1).any():
+        if not (kinds[others][:, there] >= own[there]).all(axis=1).any():
             kept.append(index)
             for silo in there:
                 present[silo].append(index)

@@ -10,7 +10,14 @@ from scipy import optimize, stats
 
 from accounting.plans import DELTA, POISSON, SUBJECT
 from subjectdp.accounting import renyi
-from subjectdp.accounting.epsilon import epsilon_of, large_epsilon, truncated, truncated_shift, truncated_tail_bound
+from subjectdp.accounting.epsilon import (
+    epsilon_of,
+    large_epsilon,
+    truncated,
+    truncated_shift,
+    truncated_tail_bound,
+    truncated_tail_bounds,
+)
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.plan.plan import Clipping
@@ -171,3 +178,19 @@ def test_a_far_tail_that_never_happens_does_not_decide() -> None:
     found = epsilon_of(loss, DELTA)
     assert renyi.rough_bound(loss, DELTA) > 100_000
     assert lower_epsilon(loss, DELTA, 0.05) <= found <= 1.05 * lower_epsilon(loss, DELTA, 0.05)
+
+
+def test_the_tails_of_many_losses_are_charged() -> None:
+    """The chance that a step of 20 draws more than the largest number that is left comes out of δ, and into ε."""
+    given: list[float] = []
+    left: list[int] = []
+
+    def bounds(losses: list[PrivacyLoss], delta: float) -> list[float]:
+        given.append(delta)
+        left.extend(int(loss[0].shift.sensitivities[-1]) for loss in losses)
+        return [1.0] * len(losses)
+
+    found = truncated_tail_bounds([(MixtureSteps(30.0, items(0.02, 1000), 20),)], DELTA, bounds)
+    missed = -math.expm1(20 * stats.binom.logcdf(left[0], 1000, 0.02))
+    assert left[0] < 1000 and 0 < missed <= DELTA - given[0]
+    assert found[0] >= 1.0 - math.log1p(-missed)

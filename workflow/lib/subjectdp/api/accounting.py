@@ -76,7 +76,8 @@ def calibrate(
 
     Args:
         algorithm, counts, schedule, delta: as in :func:`account`.
-        epsilon: the target, above 0; reached from below, to 0.1 %.
+        epsilon: the target, above 0; reached from below, to 0.1 % (0.2 % where more than 64 silos have a noise of
+            their own).
         unit: whose ε: ``"item"``, ``"subject"`` (over all its silos) or ``"silo"``; None for what the algorithm is for.
 
     Raises:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
 
 import subjectdp
 from subjectdp.api.counts import as_counts
@@ -148,3 +151,22 @@ def test_people_whom_another_exceeds_everywhere_are_left_out_and_no_others() -> 
     found = _people(counts)
     assert {tuple(dict(person).get(silo, 0) for silo in range(5)) for person in found} == worst
     assert len(found) == len(worst)
+
+
+def test_each_of_many_silos_has_the_noise_that_its_own_size_needs() -> None:
+    """More than 64 silos, the largest first: their noise is found together, and ε of each alone is the target."""
+    sizes = [40 + 45 * silo for silo in range(70)][::-1]
+    rows = [(f"p{silo}", f"h{silo:02}", size) for silo, size in enumerate(sizes)]
+    made = subjectdp.calibrate("local_item_dp", rows, SCHEDULE, 2.0)
+    for silo in (0, 35, 69):
+        own, q = made.noise_multipliers[f"h{silo:02}"], 20 / sizes[silo]
+        steps = 3 * math.ceil(sizes[silo] / 20)
+        alone = dp_epsilon(own, q, steps)
+        assert 0.994 * 2.0 <= alone <= 2.0, f"silo of {sizes[silo]} items"
+
+
+def dp_epsilon(noise: float, q: float, steps: int) -> float:
+    """ε of a sampled Gaussian by dp-accounting alone."""
+    accountant = PLDAccountant()
+    accountant.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(noise)), steps)
+    return float(accountant.get_epsilon(1e-5))

@@ -196,7 +196,7 @@ def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floa
     return np.asarray(accountant._rdp, dtype=np.float64)
 
 
-@lru_cache(maxsize=1 << 18)
+@lru_cache(maxsize=1 << 15)
 def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     """max of D_a(P‖Q) and D_a(Q‖P) for Q = N(0, σ²), P = Σ p_j N(s_j, σ²), by the trapezoid rule.
 

@@ -29,9 +29,27 @@ ROOT = Path(__file__).parents[2]
 )
 def test_a_gpu_is_asked_for_in_the_sites_own_way(style, asked):
     settings = cluster_settings({"SUBJECTDP_SLURM_GPU": style})
-    assert settings.gpus_of(run_of()) == asked
-    on_cpu = settings.gpus_of(run_of(performance={"device": "cpu"}))
+    assert settings.training_resources(run_of()) == asked
+    on_cpu = settings.training_resources(run_of(performance={"device": "cpu"}))
     assert on_cpu.get("gpu", 0) == 0 and not str(on_cpu.get("gres", ":0")).endswith(":1")
+
+
+def test_each_size_of_run_has_its_own_gpu_partition_and_pace():
+    settings = cluster_settings(
+        {
+            "SUBJECTDP_SLURM_GPU": "gres=gpu:1g.10gb; gres=gpu:a100; gres=gpu:h100",
+            "SUBJECTDP_SLURM_GPU_PARTITION": "mig;a100,v100;h100",
+            "SUBJECTDP_SLURM_GPU_PACE": "2; 20; 80.5",
+            "SUBJECTDP_SLURM_MINUTES": "9999,9999,9999",
+        }
+    )
+    gpus = {"short": ("gpu:1g.10gb:1", "mig", 2), "medium": ("gpu:a100:1", "a100,v100", 20)}
+    for run in (run_of(training={"rounds": 3000}), PAPER, SHAKESPEARE):
+        gres, partition, pace = gpus.get(size_class(run), ("gpu:h100:1", "h100", 80.5))
+        assert settings.training_resources(run) == {"gres": gres, "slurm_partition": partition}
+        assert settings.minutes_of(run, 1) == max(LEAST_MINUTES, round(3 * forecast_seconds(run) / pace / 60))
+    on_cpu = run_of(training={"rounds": 3000}, performance={"device": "cpu"})
+    assert settings.minutes_of(on_cpu, 1) == round(3 * forecast_seconds(on_cpu) / 60)
 
 
 def test_time_follows_the_forecast_with_a_margin():
@@ -82,6 +100,11 @@ def test_the_profile_has_one_snakemake_run_all_of_a_shared_job(monkeypatch):
     [
         ("GPU", "gpus", "gres=NAME"),
         ("GPU", "gpu:a 100", "MODEL"),
+        ("GPU", "gpu;gpu:a100", "3 with semicolons, for short, medium, long runs"),
+        ("GPU", "gpu;gpu:a100;gpu:h100", "one style for all"),
+        ("GPU_PARTITION", "a100;;h100", "a partition for each size"),
+        ("GPU_PACE", "fast", "a number of CPU cores above 0"),
+        ("GPU_PACE", "0", "a number of CPU cores above 0"),
         ("MINUTES", "30", "3 whole numbers"),
         ("MINUTES", "30,x,60", "whole number"),
         ("MEMORY_MB", "1,2,3,4", "short, medium, long"),

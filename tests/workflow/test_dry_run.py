@@ -117,6 +117,12 @@ def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, style, ask
     assert all(asked in text for name, text in jobs if name == "rule train")
 
 
+def test_short_runs_train_on_the_gpus_of_short_runs(project):
+    jobs = slurm_dry_run(project, GPU="gpu:t4;gpu:a100;gpu:h100", GPU_PARTITION="a;b;c", RUNS_PER_JOB="1")
+    trainings = [text for name, text in jobs if name == "rule train"]
+    assert trainings and all("gpu_model=t4" in text and "slurm_partition=a" in text for text in trainings)
+
+
 def test_a_site_without_gpus_trains_on_its_cpu_partition(project):
     jobs = slurm_dry_run(project, GPU="none", CPU_PARTITION="normal", ACCOUNT="dp", QOS="low", EXTRA="--nice=9")
     assert all("slurm_partition=normal" in text for _, text in jobs)

@@ -161,13 +161,13 @@ def resources_for(mem_mb, minutes):
     }
 
 
-def training_gpus():
-    """The resources that request a training job's GPUs, named as the cluster's settings say."""
+def on_cluster():
+    """The resources that request a training's partition and GPU, named as the cluster's settings say."""
 
     def resource(name):
-        return lambda wildcards: CLUSTER.gpus_of(RUNS[wildcards.run_id])[name]
+        return lambda wildcards: CLUSTER.training_resources(RUNS[wildcards.run_id])[name]
 
-    return {name: resource(name) for name in CLUSTER.gpu_resources(1)}
+    return {name: resource(name) for name in CLUSTER.training_resources(next(iter(RUNS.values())))}
 
 
 def fetching(wildcards):

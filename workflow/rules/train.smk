@@ -28,7 +28,7 @@ rule train:
     # Sets OMP_NUM_THREADS and similar variables of the job.
     threads: training_threads
     resources:
-        **training_gpus(),
+        **on_cluster(),
         mem_mb=lambda wildcards, attempt: CLUSTER.memory_mb_of(
             RUNS[wildcards.run_id], attempt
         ),

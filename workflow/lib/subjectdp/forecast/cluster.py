@@ -31,7 +31,7 @@ LEAST_MINUTES = 5
 """What a job of trainings asks for at least."""
 
 KNOWN = (
-    *("GPU", "GPU_PARTITION", "CPU_PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "EXTRA", "MINUTES", "MEMORY_MB"),
+    *("GPU", "GPU_PARTITION", "GPU_PACE", "CPU_PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "EXTRA", "MINUTES", "MEMORY_MB"),
     *("RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),
 )
 """What follows the prefix; the profile reads some of them itself."""
@@ -45,7 +45,9 @@ _STYLES = "gpu (--gpus=N), gpu:MODEL (--gpus=MODEL:N), gres=NAME or gres=NAME:TY
 class ClusterSettings:
     """The site's settings; the defaults, without a cluster, request nothing special."""
 
-    gpu: str  # how a GPU is requested; "none": not at all
+    gpu: Mapping[SizeClass, str]  # how the GPU of a training is requested; "none": not at all
+    gpu_partition: Mapping[SizeClass, str]  # partition of a training; empty: that of all jobs
+    gpu_pace: Mapping[SizeClass, float]  # what a training gets done on that GPU while a CPU core gets 1 done
     minutes: Mapping[SizeClass, int]  # most minutes that a training asks for by class, first attempt
     memory_mb: Mapping[SizeClass, int]  # memory of a training by class, first attempt
     runs_per_job: int  # short runs trained in one job, one after another
@@ -57,29 +59,33 @@ class ClusterSettings:
         Runs that share a job one after another ask for the job's time together.
         """
         least = LEAST_MINUTES if self.group_of(run) is None else math.ceil(LEAST_MINUTES / self.runs_per_job)
-        wanted = round(MARGIN * forecast_seconds(run) / 60)
-        return min(max(least, wanted), self.minutes[size_class(run)]) * attempt
+        size = size_class(run)
+        pace = self.gpu_pace[size] if gpus(run) and self.gpu[size] != "none" else 1
+        wanted = round(MARGIN * forecast_seconds(run) / pace / 60)
+        return min(max(least, wanted), self.minutes[size]) * attempt
 
     def memory_mb_of(self, run: RunConfig, attempt: int) -> int:
         """Memory of a training job in MB; grows with the attempt."""
         return self.memory_mb[size_class(run)] * attempt
 
-    def gpu_resources(self, gpus: int) -> dict[str, int | str]:
-        """The request for ``gpus`` GPUs of one node, by the executor's names of resources."""
-        if self.gpu == "none":
-            return {}
-        gres, model = _GRES.match(self.gpu), _MODEL.match(self.gpu)
-        if gres is not None:
-            return {"gres": f"{gres[1]}:{gpus}"}
-        return {"gpu": gpus} | ({} if model is None else {"gpu_model": model[1]})
-
-    def gpus_of(self, run: RunConfig) -> dict[str, int | str]:
-        """The request for the GPUs that a run trains on."""
-        return self.gpu_resources(gpus(run))
+    def training_resources(self, run: RunConfig) -> dict[str, int | str]:
+        """The partition and the GPU that a run trains on, by the executor's names; the same names for all runs."""
+        size = size_class(run)
+        partition = {"slurm_partition": self.gpu_partition[size]} if self.gpu_partition[size] else {}
+        return _gpu_request(self.gpu[size], gpus(run)) | partition
 
     def group_of(self, run: RunConfig) -> str | None:
         """The group of runs that share jobs; None for a run with a job of its own."""
         return "short_runs" if self.runs_per_job > 1 and size_class(run) == "short" else None
+
+
+def _gpu_request(style: str, gpus: int) -> dict[str, int | str]:
+    if style == "none":
+        return {}
+    gres, model = _GRES.match(style), _MODEL.match(style)
+    if gres is not None:
+        return {"gres": f"{gres[1]}:{gpus}"}
+    return {"gpu": gpus} | ({} if model is None else {"gpu_model": model[1]})
 
 
 def gpus(run: RunConfig) -> int:
@@ -97,14 +103,22 @@ def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSett
     for key in environment:
         if key.startswith(PREFIX) and key.removeprefix(PREFIX) not in KNOWN:
             raise unknown("variable", key, [PREFIX + name for name in KNOWN])
-    gpu = values.get("GPU", "none")
-    if gpu not in ("gpu", "none") and not _MODEL.match(gpu) and not _GRES.match(gpu):
-        raise expected(f"{PREFIX}GPU", gpu, _STYLES)
+    gpu = _one_or_each("GPU", values, "none")
+    for style in gpu.values():
+        if style not in ("gpu", "none") and not _MODEL.match(style) and not _GRES.match(style):
+            raise expected(f"{PREFIX}GPU", style, _STYLES)
+    if len({tuple(_gpu_request(style, 1)) for style in gpu.values()}) > 1:
+        raise expected(f"{PREFIX}GPU", values["GPU"], "one style for all: gpu:MODEL, or gres=NAME, or gpu, or none")
+    partition = _one_or_each("GPU_PARTITION", values, "")
+    if len({bool(name) for name in partition.values()}) > 1:
+        raise expected(f"{PREFIX}GPU_PARTITION", values["GPU_PARTITION"], "a partition for each size of run")
     light = values.get("LIGHT_JOBS", "partition")
     if light not in ("partition", "local"):
         raise expected(f"{PREFIX}LIGHT_JOBS", light, "partition or local")
     return ClusterSettings(
         gpu=gpu,
+        gpu_partition=partition,
+        gpu_pace={size: _pace(text) for size, text in _one_or_each("GPU_PACE", values, "1").items()},
         minutes=_classes("MINUTES", values, MINUTES),
         memory_mb=_classes("MEMORY_MB", values, MEMORY_MB),
         runs_per_job=_number("RUNS_PER_JOB", values.get("RUNS_PER_JOB", "1")),
@@ -121,6 +135,21 @@ def _classes(name: str, values: Mapping[str, str], usual: Mapping[SizeClass, int
         allowed = f"{len(SIZES)} whole numbers with commas, for {', '.join(SIZES)} runs"
         raise expected(f"{PREFIX}{name}", text, allowed)
     return {size: _number(name, part.strip()) for size, part in zip(SIZES, parts, strict=True)}
+
+
+def _one_or_each(name: str, values: Mapping[str, str], usual: str) -> dict[SizeClass, str]:
+    # semicolons: Slurm's own lists of partitions have commas
+    parts = [part.strip() for part in values.get(name, usual).split(";")]
+    if len(parts) not in (1, len(SIZES)):
+        allowed = f"one value, or {len(SIZES)} with semicolons, for {', '.join(SIZES)} runs"
+        raise expected(f"{PREFIX}{name}", values[name], allowed)
+    return dict(zip(SIZES, parts * (len(SIZES) // len(parts)), strict=True))
+
+
+def _pace(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) or float(text) == 0:
+        raise expected(f"{PREFIX}GPU_PACE", text, "a number of CPU cores above 0, e.g. 20")
+    return float(text)
 
 
 def _number(name: str, text: str) -> int:

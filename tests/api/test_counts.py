@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -10,11 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subjectdp.api import counts as module
 from subjectdp.api.counts import Counts, as_counts, read_counts
 from subjectdp.errors import ConfigError, DataError
 
 TABLE = "subject,silo,items\nann,north,3\nben,north,1\nann,south,5\n"
 TRIPLES = [("ann", "north", 3), ("ben", "north", 1), ("ann", "south", 5)]
+
+
+@pytest.fixture(autouse=True, params=[module._LONG, -1], ids=["row by row", "by columns"], scope="module")
+def _length_of_a_long_table(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Long tables are read by columns, and so that nothing but the time tells."""
+    module._LONG, before = request.param, module._LONG
+    yield
+    module._LONG = before
 
 
 def written(folder: Path, content: str | bytes) -> Path:
@@ -130,6 +141,23 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_what_is_no_table(source: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         as_counts(source)
+
+
+NAME = st.sampled_from(["ann", " ann", "Ann", "1", "1.0", "007", "ﬁ", "fi", "NA", "", '"a,b"', "ben"])
+ROWS = st.lists(st.tuples(NAME, NAME, st.sampled_from(["0", "1", " 2", "+3", "1_0", "2.0", "-1", ""])), max_size=6)
+
+
+@given(rows=ROWS, more=st.sampled_from(["", ",x", ",,"]))
+def test_columns_are_read_as_rows_are(rows: list[tuple[str, str, str]], more: str) -> None:
+    text = "subject,silo,items\n" + "".join(f"{','.join(row)}{more}\n" for row in rows)
+    read: list[Any] = []
+    for module._LONG in (10**6, -1):
+        with TemporaryDirectory() as folder:
+            try:
+                read.append(read_counts(written(Path(folder), text)))
+            except DataError as problem:
+                read.append(str(problem).replace(folder, ""))
+    assert same(*read) if isinstance(read[0], Counts) else read[0] == read[1]
 
 
 CELLS = st.dictionaries(st.tuples(st.integers(0, 6), st.integers(0, 3)), st.integers(0, 9), min_size=1).filter(

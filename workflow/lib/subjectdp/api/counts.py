@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import operator
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,7 @@ from subjectdp.plan.plan import FederationFacts
 
 COLUMNS = ("subject", "silo", "items")
 _LARGEST = 10**12  # items of one subject at one silo
+_LONG = 10**6  # bytes of a file, rows of a table: columns are read as wholes from there on
 _SHOWN = 10  # problems of a table that one message names
 
 Source = Any
@@ -131,6 +133,8 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
         DataError: a file that cannot be read or holds no counts; it names the file and the lines.
     """
     where = Path(path)
+    if where.is_file() and where.stat().st_size > _LONG and (counts := _by_columns(_clean_table(where))) is not None:
+        return counts
     try:
         text = where.read_text(encoding="utf-8-sig")
     except OSError as problem:
@@ -158,8 +162,58 @@ def as_counts(source: Source) -> Counts | SiloSizes:
         return source
     if isinstance(source, str | os.PathLike):
         return read_counts(source)
+    if len(getattr(source, "columns", ())) and len(source) > _LONG and (counts := _by_columns(source)) is not None:
+        return counts
     rows = list(_rows_of(source))
     return _counted("counts", ((f"counts, row {number}", row) for number, row in enumerate(rows, 1)))
+
+
+def _clean_table(where: Path) -> Any:
+    """The three columns of a CSV file as text, a DataFrame; None where the file has anything else."""
+    import pandas as pd  # here: short tables do without
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            table = pd.read_csv(where, dtype=str, na_filter=False, encoding="utf-8-sig", index_col=False)
+    except (OSError, ValueError, Warning):
+        return None
+    table.columns = table.columns.str.strip()
+    return table if sorted(table.columns) == sorted(COLUMNS) else None
+
+
+def _by_columns(table: Any) -> Counts | None:
+    """What :func:`_counted` makes of a DataFrame's rows, many times as fast; None where it would find a problem."""
+    import pandas as pd
+
+    if table is None or not table.columns.is_unique or not set(COLUMNS) <= set(table.columns):
+        return None
+    types = (pd.api.types.is_string_dtype, pd.api.types.is_integer_dtype)
+    if any(table[name].hasnans or not any(fits(table[name]) for fits in types) for name in COLUMNS):
+        return None
+    codes, texts = pd.factorize(table["items"])
+    numbers = [_whole(text) for text in texts.tolist()]
+    if any(number is None or not 0 <= number <= _LARGEST for number in numbers):
+        return None
+    items = np.array(numbers, np.int64)[codes]
+    try:
+        (subject, subjects), (silo, silos) = (_numbered(table[name], items > 0) for name in COLUMNS[:2])
+    except DataError:
+        return None
+    rows = np.column_stack([subject, silo, items[items > 0]])
+    if not len(rows) or pd.Series(subject * len(silos) + silo).duplicated().any():
+        return None
+    return Counts(subjects, silos, rows)
+
+
+def _numbered(column: Any, kept: NDArray[np.bool_]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The kept values of a column as numbers in order of appearance, and their names."""
+    import pandas as pd
+
+    codes, values = pd.factorize(column)
+    own, names = pd.factorize(np.array([person(value) for value in values.tolist()], object))
+    numbers, present = pd.factorize(own[codes[kept]])
+    return numbers, tuple(names[present])
 
 
 def _rows_of(source: Source) -> Iterable[Any]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from subjectdp.accounting.untuned import untuned_schedule as untuned_schedule  # public from here
 from subjectdp.api.counts import Counts, SiloSizes
@@ -109,11 +110,18 @@ class Schedule:
 
 def _people(counts: Counts) -> People:
     """What each subject holds, without those of whom another holds as much at every one of their silos."""
-    held = np.zeros((len(counts.subjects), len(counts.silos)), np.int64)
-    held[counts.rows[:, 0], counts.rows[:, 1]] = counts.rows[:, 2]
-    kinds = np.unique(held, axis=0)
-    if len(kinds) > _MOST_KINDS:
+    rows = counts.rows[np.lexsort((counts.rows[:, 1], counts.rows[:, 0]))]
+    first, length = np.unique(rows[:, 0], return_index=True, return_counts=True)[1:]
+    alike: list[NDArray[np.int64]] = []  # (kinds, silos held, 2): a matrix of all subjects and silos would not fit
+    for silos in np.unique(length):
+        own = rows[first[length == silos, None] + np.arange(silos), 1:]
+        alike.append(np.unique(own.reshape(len(own), -1), axis=0).reshape(-1, silos, 2))
+    if sum(map(len, alike)) > _MOST_KINDS:
         return ()  # each silo's largest number takes the place of real subjects'
+    kinds = np.zeros((sum(map(len, alike)), len(counts.silos)), np.int64)
+    for index, kind in enumerate(kind for group in alike for kind in group):
+        kinds[index, kind[:, 0]] = kind[:, 1]
+    kinds = np.unique(kinds, axis=0)
     kinds = kinds[np.argsort(-kinds.sum(axis=1), kind="stable")]
     kept: list[int] = []
     present: list[list[int]] = [[] for _ in counts.silos]  # of each silo, those of the kept that hold items there

@@ -23,6 +23,7 @@ COSTS = {
 }
 _NAMES = 0.6  # width of the algorithms' names, which stand in a row's first panel, in panels
 _MAX_ROWS = 4
+_MOST_COLUMNS = 4000  # subjects of a heat map; a page has fewer dots
 _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
 
@@ -92,21 +93,29 @@ def _named(partition: Partition, what: str) -> dict[str, Any]:
 
 
 def _heat_panel(partition: Partition) -> Panel:
-    """The heat map; its CSV leaves out empty cells."""
-    counts = partition.counts()
-    counts = counts[:, np.argsort(-counts.max(axis=0), kind="stable")]
-    silos, subjects = counts.shape
-    series = np.repeat([f"silo {index}" for index in range(silos)], subjects)
-    x = np.tile(np.arange(1, subjects + 1, dtype=float), silos)
-    values = pd.DataFrame({"series": series, "x": x, "mean": counts.ravel().astype(float)}).query("mean > 0")
+    """The heat map, of evenly spaced subjects where they are many; its CSV leaves out empty cells."""
+    silo, subject, items = partition.groups()
+    largest = np.zeros(partition.subjects, np.int64)
+    np.maximum.at(largest, subject, items)
+    order = np.argsort(-largest, kind="stable")
+    ranks = np.unique(np.linspace(0, len(order) - 1, min(len(order), _MOST_COLUMNS)).round().astype(np.int64))
+    column = np.full(len(order), -1)
+    column[order[ranks]] = np.arange(len(ranks))
+    shown = column[subject] >= 0
+    counts = np.zeros((partition.silos, len(ranks)), np.int64)
+    counts[silo[shown], column[subject[shown]]] = items[shown]
+    row, place = np.nonzero(counts)
+    series = np.array([f"silo {index}" for index in range(partition.silos)])[row]
+    values = pd.DataFrame({"series": series, "x": ranks[place] + 1.0, "mean": counts[row, place].astype(float)})
     values = parts.plotted(values, dataset=setting_of(partition)[0], quantity="items_of_subject_in_silo")
 
     def draw(axes: Axes) -> None:
         top, ticks = max(1, int(np.ceil(np.quantile(counts, 0.995)))), MaxNLocator(5, integer=True)
         bar = {"label": "items of a subject", "extend": "max", "pad": 0.015, "ticks": ticks}
         look: dict[str, Any] = {"cmap": "Blues", "rasterized": True, "xticklabels": False, "cbar_kws": bar}
-        sns.heatmap(counts, ax=axes, vmin=0, vmax=top, yticklabels=max(1, silos // 8), **look)
-        axes.set_xlabel(f"subject (1 to {subjects:,})")
+        sns.heatmap(counts, ax=axes, vmin=0, vmax=top, yticklabels=max(1, partition.silos // 8), **look)
+        some = "" if len(ranks) == len(order) else f"{len(ranks):,} of "
+        axes.set_xlabel(f"subject ({some}1 to {len(order):,})")
         axes.set_ylabel("silo")
         axes.tick_params(axis="y", rotation=0)
 

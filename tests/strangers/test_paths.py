@@ -132,7 +132,7 @@ def test_does_the_claim_of_higrad_avg_dp_v1_hold(tmp_path: Path) -> None:
     scores = scorecard(targets, Evidence(runs, rounds, pd.DataFrame(), accounting=accounting))
     scores.to_csv(tmp_path / "scorecard.csv", index=False)
     runs_summary(runs).to_csv(tmp_path / "runs.csv", index=False)
-    sources = ResultSources(tmp_path / "runs.csv", tmp_path / "scorecard.csv", (), tmp_path)
+    sources = ResultSources(tmp_path / "runs.csv", tmp_path / "scorecard.csv", (), tmp_path, tmp_path)
     write_results_page(sources, {}, {}, {}, tmp_path / "index.html")
     text = re.sub(r"<(style|script)>.*?</\1>", "", (tmp_path / "index.html").read_text(), flags=re.DOTALL)
     text = " ".join(re.sub(r"<[^>]+>", " ", text).split())

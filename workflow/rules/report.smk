@@ -30,6 +30,11 @@ rule results_page:
     params:
         run_folders=f"{PLACE}/runs",
         runs=list(RUNS),
+        benchmarks=f"{PLACE}/benchmarks",
+        jobs=[
+            *(SCENARIO.name, *DATA),
+            *(f"{SCENARIO.name}-{figure}" for figure in SCENARIO.figures),
+        ],
         figures={
             name: {
                 "title": catalogue.entry(name).title,

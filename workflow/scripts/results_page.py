@@ -9,5 +9,6 @@ from subjectdp.report.results_page import ResultSources, write_results_page
 with job_log(snakemake.log[0]):
     tables, params = (Path(path) for path in snakemake.input[:2]), snakemake.params
     runs = tuple(Path(params.run_folders) / run for run in params.runs)
-    sources = ResultSources(*tables, run_folders=runs, captions=Path(params.captions))
+    places = {"captions": Path(params.captions), "benchmarks": Path(params.benchmarks)}
+    sources = ResultSources(*tables, run_folders=runs, **places, jobs=frozenset(params.jobs))
     write_results_page(sources, snakemake.config, params.figures, params.tables, snakemake.output[0])

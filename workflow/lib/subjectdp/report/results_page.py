@@ -1,5 +1,6 @@
 """The page of a scenario's results, ``index.html``: what was run, its privacy, figures and scorecard in one file."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ class ResultSources:
     scorecard: Path  # CSV
     run_folders: tuple[Path, ...]  # whose manifests state data, machine and software
     captions: Path  # the folder of the figures' captions, NAME.rst
+    benchmarks: Path  # Snakemake's measurements of jobs, RULE/JOB.jsonl
+    jobs: frozenset[str] = frozenset()  # the names of the scenario's jobs
 
 
 def write_results_page(
@@ -60,6 +63,7 @@ def write_results_page(
     Raises:
         DataError: a missing or damaged file.
     """
+    manifests = [read_json(run / "manifest.json") for run in sources.run_folders]
     runs = read_table(sources.runs_summary, _RUNS)[_RUNS]
     scores = read_table(sources.scorecard, [*_SCORES, "counted"])
     ranked = scores.sort_values("verdict", key=lambda column: column.map(_ORDER.index), kind="stable")
@@ -68,7 +72,7 @@ def write_results_page(
         f"{config.get('name', 'Results')}: runs, and the privacy that each has",
         description=config.get("description"),
         note=config.get("synthetic_note"),
-        facts=[*_facts([read_json(run / "manifest.json") for run in sources.run_folders])],
+        facts=[*_facts(manifests)],
         tables=[("Runs", "Means over the seeds; ε: the largest over the seeds.", runs)],
         figures=[
             {
@@ -84,8 +88,22 @@ def write_results_page(
             ("Scorecard", "Each printed number, ours with its 95 % interval, and the verdict.", ranked[_SCORES]),
         ],
         folded=not _decided_by_runs(scores),
+        minutes=_minutes(manifests, sources),
         links={f"tables/{name}.html": label for name, label in tables.items()},
     )
+
+
+def _minutes(manifests: Iterable[Mapping[str, Any]], sources: ResultSources) -> list[tuple[str, int, float]]:
+    """Stage, jobs and minutes of what made the results, the longest first: training by algorithm, other jobs by rule."""
+    seconds: dict[str, list[float]] = {}
+    for manifest in manifests:
+        seconds.setdefault(f"train: {manifest['algorithm']}", []).append(manifest["wall_seconds"])
+    for file in sorted(sources.benchmarks.glob("*/*.jsonl")):
+        if file.stem in sources.jobs:
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            seconds.setdefault(file.parent.name.replace("_", " "), []).append(sum(float(row["s"]) for row in rows))
+    stages = [(stage, len(each), sum(each) / 60) for stage, each in seconds.items()]
+    return sorted(stages, key=lambda stage: -stage[2])
 
 
 def _decided_by_runs(scores: pd.DataFrame) -> bool:

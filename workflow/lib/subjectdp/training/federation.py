@@ -25,34 +25,59 @@ from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.integer_noise import IntegerNoise, integer_noise
 
 
-@dataclass(frozen=True)
-class PlainSGD:
-    """SGD without momentum or decay. torch's makes the same steps, but its first one takes 2 s to load a compiler."""
+@dataclass
+class SGD:
+    """Stochastic gradient descent, with momentum if it is not 0. torch's makes the same steps and loads a compiler, 2 s."""
 
     rate: float
+    momentum: float = 0.0
+    velocity: Tensor | None = None  # (P,), from the first step on
+
+    def step(self, vector: Tensor, gradient: Tensor) -> None:
+        if self.momentum:
+            old = self.velocity
+            self.velocity = gradient.clone() if old is None else old.mul_(self.momentum).add_(gradient)
+            gradient = self.velocity
+        vector.add_(gradient, alpha=-self.rate)
 
 
-Optimiser = PlainSGD | torch.optim.Optimizer
+Optimiser = SGD | torch.optim.Optimizer
 """What :func:`descend` takes a step with."""
+
+_VELOCITY = "momentum_buffer"
 
 
 def make_optimiser(vector: Tensor, settings: OptimizerConfig) -> Optimiser:
     """An optimiser of the parameters ``vector`` (P,), for :func:`descend`."""
     if settings.name == "adam":
         return torch.optim.Adam([vector], lr=settings.learning_rate, betas=(settings.momentum, 0.999))
-    if settings.name == "sgd" or settings.momentum == 0:
-        return PlainSGD(settings.learning_rate)
-    return torch.optim.SGD([vector], lr=settings.learning_rate, momentum=settings.momentum)
+    return SGD(settings.learning_rate, settings.momentum if settings.name == "momentum" else 0.0)
 
 
 def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:
     """One step of ``optimiser`` along ``gradient``; ``vector`` changes in place."""
-    if isinstance(optimiser, PlainSGD):
-        vector.add_(gradient, alpha=-optimiser.rate)
+    if isinstance(optimiser, SGD):
+        optimiser.step(vector, gradient)
         return
     vector.grad = gradient
     optimiser.step()
     vector.grad = None
+
+
+def optimiser_state(optimiser: Optimiser) -> dict[str, Tensor]:
+    """Copies of what an optimiser remembers of its steps, by name."""
+    if isinstance(optimiser, SGD):
+        return {} if optimiser.velocity is None else {_VELOCITY: optimiser.velocity.clone()}
+    state = optimiser.state_dict()["state"].get(0, {})
+    return {key: torch.as_tensor(value).detach().clone() for key, value in state.items()}
+
+
+def restore_optimiser(optimiser: Optimiser, state: dict[str, Tensor]) -> None:
+    """Puts back what :func:`optimiser_state` gave."""
+    if isinstance(optimiser, SGD):
+        optimiser.velocity = state.get(_VELOCITY)
+    elif state:
+        optimiser.load_state_dict({"state": {0: state}, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
 def check_linear(plan: PrivacyPlan, optimiser: OptimizerConfig) -> None:

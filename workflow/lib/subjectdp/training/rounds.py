@@ -18,7 +18,7 @@ from subjectdp.algorithms.base import SiloTask
 from subjectdp.engine.clipping import squared_error
 from subjectdp.sampling.batches import silos_of_round
 from subjectdp.training.device_data import DeviceDataset
-from subjectdp.training.federation import Federation, descend, make_optimiser
+from subjectdp.training.federation import Federation, descend, make_optimiser, optimiser_state, restore_optimiser
 from subjectdp.training.records import Score, StepLog
 from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
 
@@ -74,11 +74,7 @@ class GlobalModel:
         state = {MODEL: self.vector.detach().clone()}
         if self._average is not None:
             state[AVERAGE] = self._average.vector.detach().clone()
-        if isinstance(self._optimiser, torch.optim.Optimizer):
-            for key, value in self._optimiser.state_dict()["state"].get(0, {}).items():
-                if value is not None:  # SGD's momentum before the first step
-                    state[f"{_OPTIMISER}{key}"] = torch.as_tensor(value).detach().clone()
-        return state
+        return state | {f"{_OPTIMISER}{key}": value for key, value in optimiser_state(self._optimiser).items()}
 
     @torch.no_grad()
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -87,9 +83,7 @@ class GlobalModel:
         if self._average is not None:
             self._average.vector.copy_(state[AVERAGE])
         own = {key.removeprefix(_OPTIMISER): t for key, t in state.items() if key.startswith(_OPTIMISER)}
-        if own and isinstance(self._optimiser, torch.optim.Optimizer):
-            groups = self._optimiser.state_dict()["param_groups"]
-            self._optimiser.load_state_dict({"state": {0: own}, "param_groups": groups})
+        restore_optimiser(self._optimiser, own)
 
 
 Ask = Callable[[Tensor, int, Sequence[int]], Iterable[Tensor]]

@@ -54,14 +54,19 @@ plan: venv
 venv: $(STAMP)
 
 # The stamp's name has a hash of the locks: an unchanged environment costs nothing and needs no network. torch is
-# installed first and alone, so that pip takes a CPU build if one is offered.
+# installed first and alone, so that pip takes a CPU build if one is offered. uv installs where it is there and finds the
+# packages (it reads no pip.conf). Byte code is written for what is imported, not for all that is installed.
+UV := $(shell command -v uv)
+install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(2) $(1) 2> /dev/null || )$(BIN)/python -m pip install --quiet --no-compile $(1)
+
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: Python 3.11, 3.12 or 3.13 is needed (found: $$($(PYTHON) -V)); set PYTHON=/path/to/one" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' requirements.lock)"
-	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(call install,"$$(grep '^torch==' requirements.lock)",--torch-backend=auto)
+	$(call install,--requirement requirements-dev.lock)
+	$(call install,--no-deps --no-build-isolation --editable .)
+	$(BIN)/python -c 'import pytest, seaborn, snakemake.cli, subjectdp.training.run'
 	rm -f .venv/.installed-*
 	touch $@
 

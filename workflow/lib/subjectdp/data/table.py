@@ -85,7 +85,7 @@ def read_table(
     silo_names, silos = named.silos(silo)
     encoded = {name: column for feature in features for name, column in named.encoded(feature, options).items()}
     if owners and silo is not None:
-        at = np.bincount(np.unique(numbers * len(silo_names) + silos) // len(silo_names))
+        at = np.bincount(pd.unique(numbers * len(silo_names) + silos) // len(silo_names))
         notes["subjects at several silos"] = int((at > 1).sum())
     return Content(
         dataset="table",
@@ -249,9 +249,10 @@ class _Columns:
         """The names in columns, and the place of each row's among them: whole numbers by value, others by letters."""
         cells = self.frame[columns[0]] if len(columns) == 1 else pd.Series(list(zip(*self._of(columns), strict=True)))
         codes, values = pd.factorize(cells, use_na_sentinel=False)
+        first = pd.Series(codes).drop_duplicates().index  # a code is the number of its value's first appearance
         found = []
-        for code, value in enumerate(values):
-            where = self._where(int(np.argmax(codes == code)), ", ".join(columns))
+        for place, value in zip(first, values, strict=True):
+            where = self._where(place, ", ".join(columns))
             found.append(person(value, kind, where))
             check_name(found[-1], kind, where)
         whole = all(name.lstrip("-").isdecimal() for name in found)

@@ -8,28 +8,11 @@ from PIL import Image
 from subjectdp.figures.catalogue import FIGURES, drawn_by
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
-# Drawn by earlier code, from runs that take hours: a new drawing takes its name off this list.
-EARLIER = {
-    "accuracy-privacy-femnist-180.png",
-    "excess-loss-femnist-180.png",
-    "figure1-femnist-180.png",
-    "figure1-papers-light.png",
-    "figure1-shakespeare-ngram.png",
-    "figure2-papers-light.png",
-    "joint-real.png",
-}
 
 
 @pytest.mark.parametrize("image", sorted(IMAGES.glob("*.png")), ids=lambda path: path.name)
 def test_a_picture_is_not_older_than_its_figures_code(image: Path) -> None:
     source = Image.open(image).info.get("Source", "")
     figure = source.partition(" ")[0]
-    if image.name in EARLIER:
-        assert not source or source != drawn_by(figure), "drawn anew: take it off the list"
-        return
     assert figure in FIGURES, f"{image.name} does not say which figure it is: draw it anew"
     assert source == drawn_by(figure), f"{image.name} was drawn by other code of {figure}: draw it anew"
-
-
-def test_the_list_names_pictures_that_are_there() -> None:
-    assert {path.name for path in IMAGES.glob("*.png")} >= EARLIER

@@ -11,6 +11,7 @@ from benchmarks.methods import BASE, METHODS, Case
 from benchmarks.processes import in_worker
 from benchmarks.public_api import TRAINED, measure_public, time_public
 from benchmarks.rounds import time_light_round, time_round
+from benchmarks.scale import PEOPLE, time_scale
 from benchmarks.simulators import time_simulators
 from benchmarks.steps import measure_memory, time_steps
 from benchmarks.tables import Table
@@ -97,6 +98,11 @@ def _dag_tables(options: Options) -> Iterator[Table]:
         yield Table("dag", runs, "dry_run", {"dry_run": time_dry_runs(runs, min(options.rounds, _FEW))})
 
 
+def _scale_tables(options: Options) -> Iterator[Table]:
+    for people in options.batches or PEOPLE:
+        yield Table("scale", people, "10 silos", time_scale(int(people)))
+
+
 WORKLOADS: dict[str, Callable[[Options], Iterator[Table]]] = {
     **dict.fromkeys(_BATCHES, _step_tables),
     **dict.fromkeys(TRAINED, _public_tables),
@@ -105,5 +111,6 @@ WORKLOADS: dict[str, Callable[[Options], Iterator[Table]]] = {
     "simulators": _simulator_tables,
     "calibration": _calibration_tables,
     "dag": _dag_tables,
+    "scale": _scale_tables,
 }
 """Workload -> its tables."""

@@ -1,0 +1,50 @@
+"""Federations by size: ``subjectdp account --counts`` of a file with ten silos a person, read, planned, calibrated."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.timing import Outcome
+from subjectdp.errors import DataError
+
+SILOS = (10, 100, 1000)
+PEOPLE = (1_000, 10_000, 100_000, 1_000_000)
+_HELD = 10  # silos of a person
+_SCHEDULE = ("--batch-size", "8", "--rounds", "10", "--steps-per-round", "4", "--epsilon", "4", "--delta", "1e-7")
+
+
+def time_scale(people: int, silos: tuple[int, ...] = SILOS) -> dict[str, Outcome]:
+    """CPU and wall seconds, and peak memory, of each number of silos; DataError if a command fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        return {f"{number} silos": _account(_written(Path(folder), people, number)) for number in silos}
+
+
+def _written(folder: Path, people: int, silos: int) -> Path:
+    random = np.random.default_rng(0)
+    first = np.repeat(np.arange(people) % silos, _HELD)
+    subject, step = np.divmod(np.arange(people * _HELD), _HELD)
+    silo = (first + step * max(1, silos // _HELD)) % silos
+    table = {"subject": subject, "silo": silo, "items": random.integers(1, 3, len(silo))}
+    pd.DataFrame(table).to_csv(folder / "counts.csv", index=False)
+    return folder / "counts.csv"
+
+
+def _account(counts: Path) -> Outcome:
+    command = [sys.executable, "-m", "subjectdp", "account", "--algorithm", "local_item_dp", "--counts", str(counts)]
+    started = time.monotonic()
+    with (counts.parent / "printed.txt").open("w") as printed:
+        job = subprocess.Popen([*command, *_SCHEDULE], stdout=printed, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(job.pid, 0)  # its own time and peak, not those of all children
+    told = (counts.parent / "printed.txt").read_text()
+    if status != 0 or "epsilon" not in told:
+        raise DataError(f"subjectdp account ended with {os.waitstatus_to_exitcode(status)}: {told[-2000:]}")
+    wall = time.monotonic() - started
+    return Outcome(cpu=[used.ru_utime + used.ru_stime], wall=[wall], memory=used.ru_maxrss * 1024)

@@ -78,5 +78,6 @@ def test_the_account_of_a_small_federation_is_measured_and_a_failure_is_none(mon
         time_scale(60, (6,))
 
 
+@pytest.mark.long
 def test_a_dry_run_of_twenty_runs_ends_well() -> None:
     assert 0 < time_dry_runs(20, 1).cpu[0] < 60

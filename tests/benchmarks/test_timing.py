@@ -71,11 +71,11 @@ def test_a_fast_method_is_called_in_a_row_and_its_time_is_that_of_one_call(monke
 
 @pytest.mark.long
 def test_the_account_of_a_small_federation_is_measured_and_a_failure_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = time_scale(60, (6,)).values()
+    (found,) = time_scale(20, (10,)).values()
     assert 0 < found.cpu[0] < 60 and found.memory is not None and found.memory > 50 << 20
     monkeypatch.setattr("benchmarks.scale._SCHEDULE", ("--batch-size", "64"))
     with pytest.raises(DataError, match=r"ended with 2: .*--batch-size to be at most"):
-        time_scale(60, (6,))
+        time_scale(20, (10,))
 
 
 @pytest.mark.long

@@ -74,7 +74,7 @@ def test_the_account_of_a_small_federation_is_measured_and_a_failure_is_none(mon
     (found,) = time_scale(20, (10,)).values()
     assert 0 < found.cpu[0] < 60 and found.memory is not None and found.memory > 50 << 20
     monkeypatch.setattr("benchmarks.scale._SCHEDULE", ("--batch-size", "64"))
-    with pytest.raises(DataError, match=r"ended with 2: .*--batch-size to be at most"):
+    with pytest.raises(DataError, match=r"ended with 2: .*--rounds to be given"):
         time_scale(20, (10,))
 
 

@@ -468,7 +468,7 @@ class Words(Dataset[Any]):
         ({"noise_multiplier": 1e-6}, None, None, "at least 1e-05", ConfigError),
         ({"clip_norm": 0.0}, None, None, "clip_norm", ConfigError),
         ({"max_items_per_subject": None}, None, None, "max_items_per_subject.*cap", ConfigError),
-        ({"max_items_per_subject": 0}, None, None, "at least 1", ConfigError),
+        ({"max_items_per_subject": 0}, None, None, "a whole number from 1 on", ConfigError),
         ({"max_items_per_subject": 1}, DataLoader(data(), 20), None, "at most the 5 items", ConfigError),
         ({}, DataLoader(data(), batch_size=None), None, "batch_size of the data loader", ConfigError),
         ({}, DataLoader(Stream(), 4), None, "one with a length", DataError),

@@ -104,6 +104,46 @@ def test_a_factor_scales_the_items_before_they_are_clipped(monkeypatch: pytest.M
     assert float((before - loop.vector()).norm()) <= 1e-3 * (1 + 1e-5)
 
 
+@pytest.mark.parametrize(
+    "factor",
+    [
+        lambda loss, loop: float(loss),
+        lambda loss, loop: 1 / (3 + loop.engine.steps),
+        lambda loss, loop: loop.engine.steps,
+    ],
+)
+def test_a_factor_that_changes_is_refused(factor: Callable[[Any, Loop], float]) -> None:
+    """It may be read from the items, such as len(inputs): then one person changes what all others add."""
+    loop = Loop()
+    loop.step(lambda loss, own: loss * factor(loss, own))
+    with pytest.raises(PrivacyError, match="the same number in each step.*change the learning rate"):
+        loop.step(lambda loss, own: loss * factor(loss, own))
+    assert loop.engine.steps == 1, "nothing was released"
+
+
+def test_a_model_in_eval_mode_is_told_to_train() -> None:
+    loop = Loop(nn.Linear(6, 3).eval())
+    with pytest.raises(PrivacyError, match=r"call model.train\(\) before the loop"):
+        loop.step(lambda loss, _: 0.5 * loss)
+    assert loop.engine.steps == 0
+
+
+def test_a_layer_replaced_in_mid_training_is_refused() -> None:
+    loop = Loop(nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3)))
+    loop.step()
+    loop.module[1] = nn.Linear(4, 3)
+    with pytest.raises(PrivacyError, match="'1.weight' was replaced since: make a new engine"):
+        loop.step()
+
+
+def test_the_delta_of_the_settings_is_that_of_the_answers() -> None:
+    loop = Loop(settings={"noise_multiplier": None, "epsilon": 4.0, "delta": 1e-8, "steps": 3})
+    loop.step()
+    assert loop.engine.get_epsilon(unit="item") == loop.engine.get_epsilon(1e-8, "item")
+    assert loop.engine.report().plan.settings.delta == 1e-8
+    assert loop.engine.get_epsilon(1e-5, "item") < loop.engine.get_epsilon(unit="item")
+
+
 def test_a_loop_that_never_zeroes_gradients_trains_on_each_step_alone() -> None:
     left, right = Loop(), Loop()
     for loop in (left, right):

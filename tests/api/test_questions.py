@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from subjectdp.errors import ConfigError, DataError
 
 COUNTS = {("ann", "n"): 6, ("ann", "s"): 2, ("bob", "n"): 3, ("cleo", "s"): 9, ("dan", "n"): 1, ("eve", "s"): 1}
 SCHEDULE = subjectdp.Schedule(rounds=5, steps=2, sampling_probability=0.2)
+CAPPED = dataclasses.replace(SCHEDULE, max_items_per_subject=3)
 
 
 def test_each_cap_is_calibrated_and_counted() -> None:
@@ -46,7 +50,7 @@ def test_a_person_has_the_epsilon_of_a_federation_of_such_people() -> None:
     with pytest.raises(ConfigError, match="items to be from 1 to 8, the cap"):
         subjectdp.epsilon_of_a_person(plan, 9, 1)
     uncapped = subjectdp.account("local_item_dp", COUNTS, SCHEDULE, 5.0).plan
-    with pytest.raises(ConfigError, match="items to be at least 1"):
+    with pytest.raises(ConfigError, match="items to be a whole number from 1 on"):
         subjectdp.epsilon_of_a_person(uncapped, 0, 1)
     with pytest.raises(ConfigError, match="silos to be from 1 to 2"):
         subjectdp.epsilon_of_a_person(plan, 1, 3)
@@ -97,3 +101,51 @@ def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None
 def test_epochs_and_steps_are_not_both_given() -> None:
     with pytest.raises(ConfigError, match="epochs"):
         subjectdp.account("local_item_dp", COUNTS, dataclasses.replace(SCHEDULE, epochs=2), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"items": (60,)}, r"items of SiloSizes to be 3 numbers, one for each silo, got \(60,\)"),
+        ({"silos": ("n", "m", "n")}, "different names"),
+        ({"silos": {"n": 60, "m": 60, "k": 60}}, "a list, one value for each silo"),
+        ({"people": (20,)}, "people of SiloSizes to be 3 numbers"),
+        ({"people": (0, -3, 20)}, "people of silo 'n' to be a whole number from 1 on, got 0"),
+        ({"caps": (3, 0, 3)}, "caps of silo 'm'"),
+        ({"items": (60, 60.5, 60)}, "items of silo 'm' to be a whole number"),
+        ({"people": (2, 20, 20), "caps": (3, 3, 3)}, "items of silo 'n' after the cap to be at most 6"),
+    ],
+)
+def test_sizes_that_do_not_fit_one_another(wrong: dict[str, Any], told: str) -> None:
+    given: dict[str, Any] = {"silos": ("n", "m", "k"), "items": (60, 60, 60)} | wrong
+    with pytest.raises(ConfigError, match=told):
+        subjectdp.SiloSizes(**given)
+
+
+def test_the_schedules_cap_bounds_the_items_of_a_silos_people() -> None:
+    sizes = subjectdp.SiloSizes(("n", "m"), (60, 61), people=(20, 20))
+    with pytest.raises(ConfigError, match="items of silo 'm' after the cap to be at most 60, those of 20 people"):
+        subjectdp.account("capped_item_dp", sizes, dataclasses.replace(SCHEDULE, max_items_per_subject=3), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda: subjectdp.Schedule(rounds="20"), "rounds to be a whole number from 1 on, got '20'"),
+        (lambda: subjectdp.Schedule(rounds=2, epochs=0, batch_size=2), "epochs to be a whole number"),
+        (lambda: subjectdp.Schedule(rounds=2, max_items_per_subject=True), "max_items_per_subject"),
+        (lambda: subjectdp.Schedule(rounds=2, max_items_per_subject=3.5), "max_items_per_subject"),
+        (lambda: subjectdp.account("capped_item_dp", COUNTS, CAPPED, None), "noise_multiplier to be above 0, got None"),
+        (lambda: subjectdp.account("capped_item_dp", COUNTS, CAPPED, "2"), "noise_multiplier to be above 0"),
+        (lambda: subjectdp.account("capped_item_dp", COUNTS, CAPPED, 2.0, delta="1e-5"), "delta to be above 0"),
+        (lambda: subjectdp.calibrate("capped_item_dp", COUNTS, CAPPED, "4"), "epsilon to be above 0, got '4'"),
+        (lambda: subjectdp.calibrate("capped_item_dp", COUNTS, CAPPED, math.inf), "epsilon"),
+        (lambda: subjectdp.PrivacySettings(noise_multiplier=1, max_items_per_subject=3.5).check(), "max_items"),
+        (lambda: subjectdp.PrivacySettings(epsilon=1, steps=0).check(), "steps to be a whole number from 1 on, got 0"),
+        (lambda: subjectdp.ReleaseSettings(rounds=2, epsilon=1, delta="1e-5").check(), "delta to be above 0"),
+        (lambda: subjectdp.SubjectPrivacyEngine().get_epsilon(), "make_private to be called first"),
+    ],
+)
+def test_what_is_no_number_of_its_kind(ask: Callable[[], Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        ask()

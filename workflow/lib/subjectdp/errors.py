@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
+from numbers import Real
+from operator import index
+from typing import Any
 
 
 class SubjectDPError(ValueError):
@@ -64,6 +67,20 @@ def listed(names: Iterable[str]) -> str:
 def expected(key: str, value: object, allowed: str, error: type[SubjectDPError] = ConfigError) -> SubjectDPError:
     """Builds the one error message form of the project: ``Expected KEY to be ALLOWED, got VALUE.``"""
     return error(f"Expected {key} to be {allowed}, got {in_words(value)}.")
+
+
+def whole_number(key: str, value: Any, least: int = 1) -> int:
+    """``value`` as an int. ConfigError unless it is a whole number from ``least`` on; text and truth values are none."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or index(value) < least:
+        raise expected(key, value, f"a whole number from {least} on")
+    return index(value)
+
+
+def number(key: str, value: Any, above: float = 0.0, below: float = float("inf")) -> float:
+    """``value`` as a float. ConfigError unless it is a number between the bounds; text and truth values are none."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not above < value < below:
+        raise expected(key, value, f"above {above:g}" + (f" and below {below:g}" if below != float("inf") else ""))
+    return float(value)
 
 
 def unknown(key: str, value: str, known: Iterable[str], error: type[SubjectDPError] = ConfigError) -> SubjectDPError:

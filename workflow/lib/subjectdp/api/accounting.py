@@ -13,7 +13,7 @@ from subjectdp.algorithms import registry
 from subjectdp.api.counts import Counts, SiloSizes, Source, as_counts
 from subjectdp.api.report import PrivacyReport
 from subjectdp.api.schedule import Schedule
-from subjectdp.errors import PrivacyError, SubjectDPError, expected, unknown
+from subjectdp.errors import PrivacyError, SubjectDPError, expected, number, unknown
 from subjectdp.plan.plan import (
     AccountingMode,
     FederationFacts,
@@ -90,10 +90,9 @@ def calibrate(
             if unit not in list(PrivacyUnit):
                 raise unknown("unit", unit, list(PrivacyUnit))
             chosen = replace(chosen, claimed_unit=PrivacyUnit(unit))
-        facts = schedule.facts(table)
-        draft = _draft(
-            chosen, facts, schedule, replace(_settings(chosen, facts, schedule), epsilon=epsilon, delta=delta)
-        )
+        facts, target = schedule.facts(table), number("epsilon", epsilon)
+        settings = replace(_settings(chosen, facts, schedule), epsilon=target, delta=number("delta", delta, below=1))
+        draft = _draft(chosen, facts, schedule, settings)
         return _reported(with_plan_noise(draft, facts), table)
 
     return in_words_of_the_api(calibrated)
@@ -127,12 +126,13 @@ def _accounted(
 ) -> PrivacyReport:
     chosen = _mechanism(algorithm)
     facts = schedule.facts(counts)
-    settings = replace(_settings(chosen, facts, schedule), delta=delta)
+    settings = replace(_settings(chosen, facts, schedule), delta=number("delta", delta, below=1))
     if isinstance(noise_multiplier, Mapping):
         each = _noise(counts.silos, noise_multiplier)
         draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=min(each)))
         return _reported(with_noise_multipliers(draft, each), counts)
-    draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=noise_multiplier))
+    noise = number("noise_multiplier", noise_multiplier)
+    draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=noise))
     return _reported(with_plan_noise(draft, facts), counts)
 
 
@@ -158,7 +158,7 @@ def _noise(silos: tuple[str, ...], given: Mapping[str, float]) -> list[float]:
     """σ of each silo, in order."""
     if set(given) != set(silos):
         raise expected("silos of noise_multiplier", sorted(given), f"those of the counts, {sorted(silos)}")
-    return [given[silo] for silo in silos]
+    return [number(f"noise_multiplier of silo {silo!r}", given[silo]) for silo in silos]
 
 
 def _settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> PlanSettings:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.data.names import person
-from subjectdp.errors import DataError, expected
+from subjectdp.errors import ConfigError, DataError, expected, whole_number
 from subjectdp.plan.plan import FederationFacts
 
 COLUMNS = ("subject", "silo", "items")
@@ -90,8 +90,41 @@ class SiloSizes:
     people: tuple[int, ...] | None = None
     caps: tuple[int, ...] | None = None
 
+    def __post_init__(self) -> None:
+        """Raises ConfigError for silos without a name and a size of their own, or more items than people and caps allow."""
+        for key in ("silos", "items", "people", "caps"):
+            values = getattr(self, key)
+            if not (values is None and key in ("people", "caps")):
+                object.__setattr__(self, key, self._checked(key, values))
+        for place, silo in enumerate(self.silos):
+            self._check_room(place, silo, None)
+
+    def _checked(self, key: str, values: Any) -> tuple[Any, ...]:
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            raise expected(f"{key} of SiloSizes", values, "a list, one value for each silo")
+        each = tuple(values)
+        if key == "silos":
+            each = tuple(person(value, "a silo", "silos of SiloSizes") for value in each)
+            if not each or len(set(each)) < len(each):
+                raise expected("silos of SiloSizes", each, "different names, at least one")
+            return each
+        if len(each) != len(self.silos):
+            raise expected(f"{key} of SiloSizes", each, f"{len(self.silos)} numbers, one for each silo")
+        return tuple(
+            whole_number(f"{key} of silo {silo!r}", value) for silo, value in zip(self.silos, each, strict=True)
+        )
+
+    def _check_room(self, place: int, silo: str, cap: int | None) -> None:
+        """Raises ConfigError for more items than the silo's people may have within the smaller one of the caps."""
+        caps = [each for each in (cap, None if self.caps is None else self.caps[place]) if each is not None]
+        if self.people is not None and caps and self.items[place] > self.people[place] * min(caps):
+            most = f"at most {self.people[place] * min(caps)}, those of {self.people[place]} people within the cap"
+            raise expected(f"items of silo {silo!r} after the cap", self.items[place], most)
+
     def facts(self, cap: int | None) -> FederationFacts:
         """The facts that a privacy plan reads. ``cap``: of the schedule; one is needed for ε of a person."""
+        for place, silo in enumerate(self.silos):
+            self._check_room(place, silo, cap)
         own = self.items if self.caps is None else self.caps
         largest = tuple(min(n, k, n if cap is None else cap) for n, k in zip(self.items, own, strict=True))
         known = cap is not None or self.caps is not None
@@ -120,8 +153,11 @@ def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
         if name in found or any(number is None or not 1 <= number <= _LARGEST for number in numbers):
             raise DataError(f"{where}, line {line}: expected another silo, and whole numbers from 1 on.")
         found[name] = [number for number in numbers if number is not None]
-    columns = dict(zip(known[1:], zip(*found.values(), strict=True), strict=True))
-    return SiloSizes(tuple(found), columns["items"], columns.get("people"), columns.get("cap"))
+    columns: dict[str, Any] = dict(zip(known[1:], zip(*found.values(), strict=True), strict=True))
+    try:
+        return SiloSizes(tuple(found), columns["items"], columns.get("people"), columns.get("cap"))
+    except ConfigError as problem:
+        raise DataError(f"{where}: {problem}") from problem
 
 
 def read_counts(path: str | os.PathLike[str]) -> Counts:

@@ -60,6 +60,7 @@ class PrivateStep:
         self._release, self._try_out, self._running = release, try_out, False
         self.parameters = list(engine.flat.parameters.values())
         self._flags: dict[str, list[Any]] = {}
+        self._factor: float | None = None  # of the loss, in every step
         self.abandon()
         for parameter in self.parameters:  # plain training afterwards stays possible
             parameter.requires_grad_(True)
@@ -169,6 +170,17 @@ class PrivateStep:
             raise PrivacyError("Expected a batch with items.")
         return tuple(self.engine.flat.views(self._release(total)).values())
 
+    def check_factor(self, factor: float) -> None:
+        """Raises PrivacyError for a factor of the loss that changes: read from the items, it is in no bound."""
+        if self._factor is None:
+            self._factor = factor
+        if factor != self._factor:
+            raise PrivacyError(
+                f"Expected the private loss times the same number in each step, {self._factor:g}, got {factor:g}: it "
+                "may have been read from the items, as len(inputs) or float(loss) are. The loss is a mean already; "
+                "change the learning rate instead."
+            )
+
     def before_optimizer_step(self, optimizer: Any, arguments: Any, options: Any) -> None:
         """Raises PrivacyError where the optimiser would step with anything but a private gradient."""
         given = [each for each in (*arguments, options.get("closure")) if each is not None]
@@ -208,12 +220,19 @@ class PrivateStep:
         return self._draw is not None and not self._running
 
     def _check_trained_as_made(self) -> None:
-        for name, parameter in self.engine.flat.model.named_parameters():
-            if parameter.requires_grad != (name in self.engine.flat.parameters):
+        trained = self.engine.flat.parameters
+        present = dict(self.engine.flat.model.named_parameters())
+        for name, parameter in present.items():
+            if parameter.requires_grad != (name in trained):
                 change = "trained" if parameter.requires_grad else "frozen"
                 raise PrivacyError(
                     f"Expected the parameters that make_private saw, {name!r} was {change} since: make a new engine."
                 )
+        replaced = next((name for name, each in trained.items() if present.get(name) is not each), None)
+        if replaced is not None:
+            raise PrivacyError(
+                f"Expected the parameters that make_private saw, {replaced!r} was replaced since: make a new engine."
+            )
         refuse_by_name(self.engine.flat.model)  # frozen statistics may have been thawed
         kind = self.engine.flat.vector.device.type
         if autocast_on(self.engine.flat.vector.device) and torch.get_autocast_dtype(kind) is not torch.bfloat16:
@@ -343,7 +362,8 @@ class PrivateLoss:
         step = self._step
         trained = any(each.requires_grad for each in tensors_in(outputs))
         if not (step.busy and step.engine.flat.model.training and trained):
-            return step.engine.losses(outputs, targets).detach().mean()
+            plain: Tensor = step.engine.losses(outputs, targets).detach().mean()
+            return plain.as_subclass(PlainMean)
         losses = step.losses(outputs, targets)
         mean: Tensor = _Backward.apply(losses.detach().mean(), step, [losses], *step.parameters)  # type: ignore[no-untyped-call]
         return mean.as_subclass(PrivateMean)
@@ -359,6 +379,7 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        ctx.step.check_factor(float(gradients[0]))
         with torch.enable_grad():
             losses = ctx.losses[0] * gradients[0]
         return (None, None, None, *ctx.step.backward(losses))
@@ -369,8 +390,19 @@ _FACTORS = {"mul", "rmul", "div", "truediv", "true_divide", "imul", "itruediv", 
 _OF_THE_GRAPH = {"backward", "get", "register_hook", "retain_grad"}
 
 
+class PlainMean(Tensor):
+    """The mean loss of a pass that no private step can train on; ``backward()`` says why."""
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """Raises PrivacyError."""
+        raise PrivacyError(
+            "Expected the loss of a training pass for a batch of the private loader. A model in eval mode, as "
+            "from_pretrained returns it, or under no_grad has none: call model.train() before the loop."
+        )
+
+
 class PrivateMean(Tensor):
-    """The mean loss: numbers may scale it, terms without items may be added, and ``backward()`` is private.
+    """The mean loss: one number may scale it in all steps, terms without items may be added, and ``backward()`` is private.
 
     Any other function of it gives a plain number without gradient: a factor that depends on the items' losses, as in
     ``loss ** 2``, would be a bound that depends on the data.

@@ -11,7 +11,7 @@ from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.api.accounting import calibrate
 from subjectdp.api.counts import Counts, Source, as_counts
 from subjectdp.api.schedule import Schedule
-from subjectdp.errors import DataError, expected
+from subjectdp.errors import DataError, expected, whole_number
 from subjectdp.plan.plan import Mechanism, PrivacyPlan, PrivacyUnit
 
 _MOST_PEOPLE = 64  # kinds of people whose ε is computed to find the worst
@@ -83,9 +83,9 @@ def epsilon_of_a_person(plan: PrivacyPlan, items: int, silos: int) -> float:
         PrivacyError: the mechanism bounds nothing for a person.
     """
     cap = max(silo.max_items_per_subject for silo in plan.silos)
-    if items < 1 or (plan.cap_enforced and items > cap):
-        raise expected("items", items, f"from 1 to {cap}, the cap" if plan.cap_enforced else "at least 1")
-    if not 1 <= silos <= len(plan.silos):
+    if whole_number("items", items) > cap and plan.cap_enforced:
+        raise expected("items", items, f"from 1 to {cap}, the cap")
+    if whole_number("silos", silos) > len(plan.silos):
         raise expected("silos", silos, f"from 1 to {len(plan.silos)}")
     most = [min(items, silo.max_items_per_subject) if plan.cap_enforced else items for silo in plan.silos]
     capped = tuple(replace(silo, max_items_per_subject=own) for silo, own in zip(plan.silos, most, strict=True))

@@ -5,8 +5,8 @@ The rounds are those of the algorithms ``subject_release`` and ``uldp_fl`` thems
 
 from __future__ import annotations
 
-import math
 import secrets
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
@@ -43,7 +43,7 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import of_items, tensors_in
 from subjectdp.engine.layout import Layout, in_words, refuse_by_name, replace_batch_norm
 from subjectdp.engine.probe import check_keeps_nothing, check_model, find_layout
-from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, unknown
+from subjectdp.errors import ConfigError, DataError, expected, ModelError, number, PrivacyError, unknown, whole_number
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.noise.keys import Purpose, key_int
 from subjectdp.plan.plan import (
@@ -146,13 +146,19 @@ class ReleaseSettings:
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise unknown(name, str(getattr(self, name)), values)
+        for name in ("rounds", "local_steps", "items", "silos_per_subject"):
+            if name == "rounds" or getattr(self, name) is not None:
+                whole_number(name, getattr(self, name))
+        for name in ("clip_norm", "delta", "epsilon", "learning_rate"):
+            if getattr(self, name) is not None:
+                number(name, getattr(self, name))
+        if self.noise_multiplier is not None and self.noise_multiplier != 0:
+            number("noise_multiplier", self.noise_multiplier)
         if (self.epsilon is None) == (self.noise_multiplier is None):
             given = "neither" if self.epsilon is None else "both"
             raise expected("one of noise_multiplier and epsilon", given, "given")
         if self.clip == "gradient" and self.local_steps != 1:
             raise expected("local_steps", self.local_steps, 'left out without clip="update": a round is one step')
-        if not 0 < self.learning_rate < math.inf:
-            raise expected("learning_rate", self.learning_rate, "above 0")
         if not 0 <= self.momentum < 1:
             raise expected("momentum", self.momentum, "at least 0 and below 1")
         if self.averaged_rounds is not None and not 0 < self.averaged_rounds <= 1:
@@ -224,6 +230,8 @@ class SubjectRelease(Spending):
         counts, partition = _federated(subjects, silos, check_loader(data_loader)[0])
         self._seed = secrets.randbits(256) if settings.seed is None else settings.seed
         self._plan = in_words_of_the_api(lambda: settings.plan(counts))
+        if self._plan.delta_warning is not None:
+            warnings.warn(self._plan.delta_warning, stacklevel=2)
         self._silos, self._rounds, self._loads = counts.silos, 0, 0
         if settings.fix:
             warn_of_replaced(replace_batch_norm(module))

@@ -18,7 +18,7 @@ from subjectdp.accounting.statements import (
     privacy_statements,
     sound_statement,
 )
-from subjectdp.errors import ConfigError, PrivacyError, expected, unknown
+from subjectdp.errors import ConfigError, PrivacyError, number, unknown
 from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
 
 UNITS = {
@@ -180,10 +180,10 @@ class Spending(ABC):
     def silos(self) -> tuple[str, ...]:
         """Names of the silos."""
 
-    def get_epsilon(self, delta: float = 1e-5, unit: str = "subject") -> float:
-        """ε at ``delta`` after the steps so far, of an ``"item"`` or of a ``"subject"`` (all its items here).
+    def get_epsilon(self, delta: float | None = None, unit: str = "subject") -> float:
+        """ε at ``delta`` (None: the settings') after the steps so far, of an ``"item"`` or of a ``"subject"``.
 
-        A subject with items elsewhere, trained on too, needs ``subjectdp.account`` over all silos. A UserWarning says
+        A subject counts with all its items here; one with items elsewhere, trained on too, needs ``subjectdp.account`` over all silos. A UserWarning says
         where ε rests on what was read from the data, such as the largest number of a subject's items.
 
         Raises:
@@ -192,24 +192,27 @@ class Spending(ABC):
         """
         if unit not in ("item", "subject"):
             raise unknown("unit", unit, ("item", "subject"))
-        if not 0 < delta < 0.1:
-            raise expected("delta", delta, "above 0 and below 0.1")
+        plan = self._so_far(delta)
         if self.steps == 0:
             return 0.0
-        plan = self._so_far(delta)
         rests_on = condition(plan, *UNITS[unit])
         if rests_on is not None:
             warnings.warn(f"This epsilon of a {unit} is conditional: {rests_on}.", stacklevel=2)
         return unit_epsilon(plan, *UNITS[unit])
 
-    def report(self, delta: float = 1e-5) -> PrivacyReport:
-        """The guarantees after the steps so far, with what they assume. Raises ConfigError before the first one."""
+    def report(self, delta: float | None = None) -> PrivacyReport:
+        """The guarantees at ``delta`` (None: the settings') after the steps so far, with what they assume.
+
+        Raises ConfigError before the first step.
+        """
         if self.steps == 0:
             raise ConfigError("Expected at least one step or round before a report.")
         return PrivacyReport(self._so_far(delta), self.silos)
 
-    def _so_far(self, delta: float) -> PrivacyPlan:
-        return replace(self.plan, rounds=self.steps, settings=replace(self.plan.settings, delta=delta))
+    def _so_far(self, delta: float | None) -> PrivacyPlan:
+        delta = self.plan.settings.delta if delta is None else delta
+        settings = replace(self.plan.settings, delta=number("delta", delta, above=0, below=0.1))
+        return replace(self.plan, rounds=max(1, self.steps), settings=settings)
 
 
 def plain(plan: PrivacyPlan) -> Any:

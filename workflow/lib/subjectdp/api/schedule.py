@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from subjectdp.accounting.untuned import untuned_schedule as untuned_schedule  # public from here
 from subjectdp.api.counts import Counts, SiloSizes
-from subjectdp.errors import expected, unknown
+from subjectdp.errors import expected, number, unknown, whole_number
 from subjectdp.plan.plan import FederationFacts, Mechanism, People, SamplingMethod, SiloChoice
 
 _MOST_KINDS = 10_000  # of subjects by what they hold, among whom the worst is searched for
+
+
+_LIMITS = ("max_items_per_subject", "silos_per_subject", "silos_per_round")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,13 @@ class Schedule:
     silo_choice: str = SiloChoice.RANDOM
     epochs: int = 1
 
+    def __post_init__(self) -> None:
+        for name in (*("rounds", "steps", "batch_size", "epochs"), *_LIMITS):
+            if name == "rounds" or getattr(self, name) is not None:
+                whole_number(name, getattr(self, name))
+        if self.sampling_probability is not None:
+            number("sampling_probability", self.sampling_probability)
+
     def method(self, mechanism: Mechanism) -> SamplingMethod:
         """The sampler; raises ConfigError for an unknown one."""
         known = [SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE]
@@ -80,8 +90,8 @@ class Schedule:
         given = "both" if batch is not None and q is not None else "neither"
         if (batch is None) == (q is None):
             raise expected("one of batch_size and sampling_probability", given, "given")
-        if self.epochs < 1 or (self.epochs > 1 and self.steps is not None):
-            raise expected("epochs", self.epochs, "at least 1, and left out where steps are given")
+        if self.epochs > 1 and self.steps is not None:
+            raise expected("epochs", self.epochs, "left out where steps are given")
         if self.silo_choice not in list(SiloChoice):
             raise unknown("silo_choice", self.silo_choice, list(SiloChoice))
         if q is not None and not 0 < q <= 1:

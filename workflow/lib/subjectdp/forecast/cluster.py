@@ -31,7 +31,18 @@ LEAST_MINUTES = 5
 """What a job of trainings asks for at least."""
 
 KNOWN = (
-    *("GPU", "GPU_PARTITION", "GPU_PACE", "CPU_PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "EXTRA", "MINUTES", "MEMORY_MB"),
+    *(
+        "GPU",
+        "GPU_PARTITION",
+        "GPU_PACE",
+        "CPU_PARTITION",
+        "ACCOUNT",
+        "QOS",
+        "CONSTRAINT",
+        "EXTRA",
+        "MINUTES",
+        "MEMORY_MB",
+    ),
     *("RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),
 )
 """What follows the prefix; the profile reads some of them itself."""

@@ -125,7 +125,8 @@ def audit_training(
     engine = ClippingEngine(FlatParameters(model))
     models = mechanism.mode is AccountingMode.AS_PUBLISHED
     scores = likelihood_ratios(planned, canaries.unit, canaries.silos, models)
-    observer = Observer(plan, canaries, canary_slice(engine.flat.shapes), scores)
+    where = slice(engine.flat.size - canaries.count, engine.flat.size)  # the last parameters, without the padding row
+    observer = Observer(plan, canaries, where, scores)
     audited, partition = algorithm(mechanism.algorithm, mechanism.variant), setup.partition
     federation = Federation(
         rule=observer.watching(audited.round_rule(plan)),
@@ -253,20 +254,6 @@ class CanaryModel(nn.Module):
         rest = torch.zeros_like(logits[:, 2:])
         crafted = torch.cat([certain, value - _CERTAIN, rest], dim=1)
         return torch.where((which == 0).unsqueeze(1), logits, crafted)
-
-
-def canary_slice(shapes: dict[str, tuple[int, ...]], name: str = "canaries.weight") -> slice:
-    """The canaries' parameters in the flat vector (see ``FlatParameters``), without the padding row.
-
-    Raises PrivacyError for a model without canaries.
-    """
-    start = 0
-    for key, shape in shapes.items():
-        size = int(np.prod(shape))
-        if key == name:
-            return slice(start + 1, start + size)
-        start += size
-    raise expected("parameters of the audited model", sorted(shapes), f"with {name}", PrivacyError)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.rounds import METRICS, curve_panel, draw_curves
+from subjectdp.figures.parts import METRICS, curve_panel, draw_curves
 from subjectdp.figures.style import Style, sequence_styles
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
@@ -55,14 +55,12 @@ def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
         notes = [f"{_LOCAL}: each silo's own noise at the same ε for an item", *notes]
     joint = shown[shown["joint"]]
     told = joint if not joint.empty else integers.assign(series="")
-    bits = [LegendEntry(text, style) for text, style in _BITS_STYLES.items()] if len(integers) else []
-    return Sheet(
-        name,
-        tuple(rows),
-        (*parts.privacy_legend(shown, styles, "series", order), *bits),
-        (parts.seed_note(told, "series"), parts.privacy_footnote(told), *notes),
-        tuple(dict.fromkeys([*shown["run_id"], *integers["run_id"]])),
-    )
+    legend = list(parts.privacy_legend(shown, styles, "series", order))
+    if len(integers):
+        legend += [LegendEntry(text, style) for text, style in _BITS_STYLES.items()]
+    notes = [parts.seed_note(told, "series"), parts.privacy_footnote(told), *notes]
+    run_ids = tuple(dict.fromkeys([*shown["run_id"], *integers["run_id"]]))
+    return Sheet(name, tuple(rows), tuple(legend), tuple(notes), run_ids)
 
 
 def _with_kinds(runs: pd.DataFrame) -> pd.DataFrame:
@@ -167,13 +165,9 @@ def one_step_or_epoch(inputs: FigureInputs, name: str) -> Sheet:
     if runs.empty:
         raise expected("rounds of a data set's runs", "several", "one for this figure", DataError)
     styles, rounds = _line_styles(runs), inputs.read_rounds()
-    return Sheet(
-        name,
-        tuple(_line_row(part, rounds, styles) for part in parts.by_dataset(runs)),
-        parts.privacy_legend(runs, styles, "series", styles),
-        (_seeds_note(runs), parts.privacy_footnote(runs)),
-        tuple(runs["run_id"]),
-    )
+    rows = tuple(_line_row(part, rounds, styles) for part in parts.by_dataset(runs))
+    legend = parts.privacy_legend(runs, styles, "series", styles)
+    return Sheet(name, rows, legend, (_seeds_note(runs), parts.privacy_footnote(runs)), tuple(runs["run_id"]))
 
 
 def _line_runs(inputs: FigureInputs) -> pd.DataFrame:
@@ -241,7 +235,7 @@ def by_rounds(inputs: FigureInputs, name: str) -> Sheet:
     choosing a round by the test items flatters. Raises DataError without runs of the figure's data set, and for two
     runs of one line, number of rounds and seed.
     """
-    dataset, runs = _DATASETS[name], _line_runs(inputs)
+    dataset, runs = _DATASETS[name.partition("-")[0]], _line_runs(inputs)
     runs = runs[runs["dataset"] == dataset]
     if runs.empty:
         raise expected("data sets of the scenario", f"no {dataset}", f"{dataset} for this figure", DataError)
@@ -254,13 +248,9 @@ def by_rounds(inputs: FigureInputs, name: str) -> Sheet:
         "ε that holds: of an item, provable for the same run; claimed for every line: "
         f"ε = {parts.written(runs['epsilon'])}; δ = {parts.written(runs['delta'])}"
     )
-    return Sheet(
-        name,
-        (tuple(panels),),
-        tuple(LegendEntry(text, style) for text, style in styles.items()),
-        (_seeds_note(runs), "Filled: best round of each run; hollow: its last round", held),
-        tuple(runs["run_id"]),
-    )
+    legend = tuple(LegendEntry(text, style) for text, style in styles.items())
+    notes = (_seeds_note(runs), "Filled: best round of each run; hollow: its last round", held)
+    return Sheet(name, (tuple(panels),), legend, notes, tuple(runs["run_id"]))
 
 
 def _metric_panel(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles: dict[str, Style]) -> Panel:

@@ -147,9 +147,3 @@ class FigureInputs:
             allowed = f"among {', '.join(known)}"
             raise expected(f"settings of {self.statistics}", unknown, allowed, DataError)
         return table
-
-    def read_partitions(self) -> tuple[Path, ...]:
-        """The partition folders; DataError if there is none."""
-        if not self.partitions:
-            raise expected("partitions of the figure", "none", "at least one partition folder", DataError)
-        return self.partitions

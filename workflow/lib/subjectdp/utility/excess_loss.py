@@ -213,17 +213,11 @@ def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> bound
 
 
 def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> list[dict[str, Any]]:
-    plan, (_, bound) = trained.plan, THEOREMS[name]
-    common, printed = _common(data, name, trained), math.nan
-    if bound is not None:
-        schedule = _schedule(plan, trained.learning_rate, constant)
-        group = _GROUPS[name](data, plan) if name in _GROUPS else 1.0
-        printed = bound(data.problem, schedule, group)
-    return [{**common, **scores} for scores in _scores(data, trained, printed)]
-
-
-def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict[str, Any]]:
     plan, rate, classes = trained.plan, trained.learning_rate, data.prepared.classes
+    common, printed = _common(data, name, trained), math.nan
+    if (bound_of := THEOREMS[name][1]) is not None:
+        group = _GROUPS[name](data, plan) if name in _GROUPS else 1.0
+        printed = bound_of(data.problem, _schedule(plan, rate, constant), group)
     training, optimum = _equally_weighted(data.train, classes), data.train_optimum
     if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:  # what the plan's steps descend on
         weights = subject_mean_weights(data.partition.train_subjects, plan.silos[0].sampling_probability)
@@ -231,6 +225,7 @@ def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict
         optimum = minimise(training, RADIUS)
     population = _equally_weighted(data.test, classes), data.test_optimum
     optima = {EMPIRICAL: (training, optimum), POPULATION: population}
+    rows = []
     for step, mean in trained.means.items():
         for quantity, (objective, optimum) in optima.items():
             loss = objective.value(mean.view(classes, -1))
@@ -238,7 +233,7 @@ def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict
             if quantity == POPULATION:
                 bound += bounds.stability(data.problem, rate, step)
             last = step == plan.rounds
-            yield {
+            scores = {
                 "quantity": quantity,
                 "steps": step,
                 "loss": loss,
@@ -249,6 +244,8 @@ def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict
                 "bound_printed": printed if last and quantity == POPULATION else math.nan,
                 "last": last,
             }
+            rows.append(common | scores)
+    return rows
 
 
 def _common(data: _SeedData, name: str, trained: _Trained) -> dict[str, Any]:

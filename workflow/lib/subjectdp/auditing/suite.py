@@ -121,13 +121,12 @@ def write_suite(
     parquet, csv, json = targets
     write_frame(parquet, frame)
     write_frame(csv, frame)
-    named = {
-        key: [finding.name for finding in findings if finding.verdict == verdict]
-        for key, verdict in (("refuted", "refuted"), ("not_refuted", "not refuted"))
-    }
-    facts = {"size": size, "seed": seed, "confidence": CONFIDENCE, "delta": cases.DELTA}
-    each = [_finite({**finding.row(), **finding.details}) for finding in findings]
-    write_json(json, {**facts, **named, "findings": each})
+    summary: dict[str, Any] = {"size": size, "seed": seed, "confidence": CONFIDENCE, "delta": cases.DELTA}
+    for verdict in ("refuted", "not refuted"):
+        names = [finding.name for finding in findings if finding.verdict == verdict]
+        summary[verdict.replace(" ", "_")] = names
+    summary["findings"] = [_finite({**finding.row(), **finding.details}) for finding in findings]
+    write_json(json, summary)
     return findings
 
 
@@ -203,9 +202,8 @@ def _leaks(size: Size, seed: int, cache_dir: Path | str | None) -> Iterator[Find
     """LocalGroupDP's σ_Z where all others have one item, and v3's realised divisor in one step."""
 
     def leak(audit: str, declared: Mechanism, setting: str, bound: LowerBound, **more: float) -> Finding:
-        details, claimed = {**more, **bound.rates}, cases.EPSILON
-        found = (claimed, math.nan, bound.epsilon, bound.runs, bound.direction, details)
-        return Finding(audit, declared, setting, *found)
+        claimed, true, details = cases.EPSILON, math.nan, {**more, **bound.rates}
+        return Finding(audit, declared, setting, claimed, true, bound.epsilon, bound.runs, bound.direction, details)
 
     parameters, steps = 1000, _LEAK_STEPS[size]
     declared = mechanism("local_group_dp", None, cases.PUBLISHED)
@@ -216,8 +214,8 @@ def _leaks(size: Size, seed: int, cache_dir: Path | str | None) -> Iterator[Find
     declared, others = mechanism("higrad_avg_dp", "v3", cases.PUBLISHED), _SUBJECTS_IN_BATCH
     for parameters in _DIVISOR_SIZES:
         bound = divisor_leak(others, parameters, 100_000, cases.DELTA, seed)
-        setting, separation = f"{parameters:,} parameters, 1 step, {others} other subjects", divisor_separation
-        yield leak("divisor_leak", declared, setting, bound, separation=separation(others, parameters))
+        setting = f"{parameters:,} parameters, 1 step, {others} other subjects"
+        yield leak("divisor_leak", declared, setting, bound, separation=divisor_separation(others, parameters))
 
 
 def _findings(size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str | None) -> Iterator[Finding]:

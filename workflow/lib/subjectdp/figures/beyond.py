@@ -5,6 +5,7 @@ Runs with predicted noise are marked everywhere: hollow marks, dotted lines, the
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,10 +160,7 @@ def _panel(runs: pd.DataFrame, sweep: Sweep, quantity: str, every: pd.DataFrame,
     values, styles = _values(runs, sweep, quantity), styles_for(every["name"])
     across = set(runs.loc[runs["unit"] == "", "name"]) if sweep is EPSILON else set()
     hollow = values["series"].isin(set(runs.loc[runs["predicted_subjects"].notna(), "name"]))
-
-    def draw(axes: Axes) -> None:
-        _draw(axes, values.assign(hollow=hollow), sweep, styles, across)
-
+    draw = partial(_draw, values=values.assign(hollow=hollow), sweep=sweep, styles=styles, across=across)
     words, scale = _prediction_words(runs) + words, f"accuracy_{runs['dataset'].iloc[0]}"
     return parts.dataset_panel(runs, quantity, draw, values, words, scale=scale)
 

@@ -208,12 +208,8 @@ def _line_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]
         values = _standard_errors(table.assign(value=factor * table[metric], x=table["round"], quantity=quantity))
         draw = partial(draw_curves, values=values, metric=metric, styles=styles)
         panels.append(parts.dataset_panel(table, quantity, draw, values, scale=quantity))
-    by_run = table.sort_values("round").groupby(["dataset", "series", "run_id"])["test_accuracy"]
-    tables = [
-        (100 * found).rename("value").reset_index().assign(x=place, quantity=f"accuracy_{word.split()[0]}")
-        for place, (word, found) in enumerate(zip(_PLACES, (by_run.max(), by_run.last()), strict=True))
-    ]
-    values = _standard_errors(pd.concat(tables))
+    ends = _best_and_last(runs, rounds, "test_accuracy")
+    values = _standard_errors(ends.assign(x=ends["quantity"].str.endswith("_last").astype(int)))
 
     def draw_points(axes: Axes) -> None:
         offsets = np.linspace(-0.15, 0.15, len(styles))
@@ -242,7 +238,11 @@ def by_rounds(inputs: FigureInputs, name: str) -> Sheet:
     # all lines solid: dotted ones are last rounds
     styles = {text: replace(style, line="-") for text, style in _line_styles(runs).items()}
     epsilon = runs.assign(value=runs["epsilon_sound_item"], quantity="epsilon")
-    panels = [_metric_panel(runs, inputs.read_rounds(), metric, styles) for metric in METRICS]
+    rounds = inputs.read_rounds()
+    panels = [
+        _rounds_panel(_best_and_last(runs, rounds, metric), quantity, words, styles)
+        for metric, (quantity, words, _) in METRICS.items()
+    ]
     panels.append(_rounds_panel(epsilon, "epsilon", "ε that holds", styles))
     held = (
         "ε that holds: of an item, provable for the same run; claimed for every line: "
@@ -253,15 +253,16 @@ def by_rounds(inputs: FigureInputs, name: str) -> Sheet:
     return Sheet(name, (tuple(panels),), legend, notes, tuple(runs["run_id"]))
 
 
-def _metric_panel(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles: dict[str, Style]) -> Panel:
-    quantity, words, factor = METRICS[metric]
-    by_run = rounds[rounds["run_id"].isin(runs["run_id"])].sort_values("round").groupby("run_id")[metric]
+def _best_and_last(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The runs twice: with the ``value`` of their best round, and of their last one, as their ``quantity`` says."""
+    quantity, _, factor = METRICS[metric]
+    by_run = rounds.sort_values("round").groupby("run_id")[metric]
     found = {"best": by_run.max() if quantity == "accuracy" else by_run.min(), "last": by_run.last()}
     tables = [
         runs.assign(value=factor * runs["run_id"].map(value), quantity=f"{quantity}_{which}")
         for which, value in found.items()
     ]
-    return _rounds_panel(pd.concat(tables), quantity, words, styles)
+    return pd.concat(tables)
 
 
 def _rounds_panel(table: pd.DataFrame, key: str, words: str, styles: dict[str, Style]) -> Panel:

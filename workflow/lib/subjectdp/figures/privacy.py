@@ -53,18 +53,11 @@ def statements(inputs: FigureInputs, name: str) -> Sheet:
     )
     if is_conditional(private):
         notes = [CONDITIONAL_NOTE, *notes]
-    return Sheet(
-        name,
-        tuple((panel,) for panel in panels),
-        tuple(
-            LegendEntry(text, Style(GREY, marker, "--" if marker == "none" else "none"))
-            for text, marker in STATEMENTS.values()
-        ),
-        (told, *notes),
-        tuple(private["run_id"]),
-        panel_width=PAGE_WIDTH,
-        row_heights=tuple(1.0 + 0.27 * panel.values["series"].nunique() for panel in panels),
-    )
+    looks = ((text, Style(GREY, mark, "--" if mark == "none" else "none")) for text, mark in STATEMENTS.values())
+    legend = tuple(LegendEntry(*look) for look in looks)
+    heights = tuple(1.0 + 0.27 * panel.values["series"].nunique() for panel in panels)
+    rows, run_ids = tuple((panel,) for panel in panels), tuple(private["run_id"])
+    return Sheet(name, rows, legend, (told, *notes), run_ids, panel_width=PAGE_WIDTH, row_heights=heights)
 
 
 def series_names(runs: pd.DataFrame) -> pd.Series:
@@ -172,14 +165,9 @@ def accuracy(inputs: FigureInputs, name: str) -> Sheet:
     entries.append(LegendEntry("open: no guarantee (a claim, or none)", Style(GREY, "D", "none"), False))
     if (runs["mode"] == "sound").any():
         entries.append(LegendEntry("ring: run in sound mode", Style(GREY, "o", "none"), False))
-    return Sheet(
-        name,
-        tuple(tuple(_accuracy_panel(part, unit, styles) for unit in UNITS) for part in parts.by_dataset(runs)),
-        tuple(entries),
-        (told, strip, *marked, *notes),
-        tuple(runs["run_id"]),
-        row_height=2.9,
-    )
+    rows = tuple(tuple(_accuracy_panel(part, unit, styles) for unit in UNITS) for part in parts.by_dataset(runs))
+    notes = [told, strip, *marked, *notes]
+    return Sheet(name, rows, tuple(entries), tuple(notes), tuple(runs["run_id"]), row_height=2.9)
 
 
 def _accuracy_panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> Panel:

@@ -18,6 +18,7 @@ from subjectdp.results.labels import dataset_name, datasets_in_order, format_num
 Row = Mapping[Any, Any]
 """A run: its label, and at least the columns of :func:`setting_columns`."""
 
+_MOST_TRIED = 1000  # settings that are looked at; of more no figure shows each
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
 
@@ -110,6 +111,8 @@ def _with_other_keys(row: Row, keys: Sequence[str]) -> Row:
 def _settings_of_data(part: list[int], rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[str, list[int]]]:
     found: dict[tuple[int, ...], tuple[Any, ...]] = {}
     there = {tuple(rows[place][name] for name in columns) for place in part}
+    if len(there) > _MOST_TRIED:
+        return [("", part)]
     for values in sorted(there, key=lambda values: [_in_order(value) for value in values]):
         places = part
         for column, value in zip(columns, values, strict=True):

@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from auditing.generated_setup import generated_setup
-from subjectdp.auditing.cases import monte_carlo_cases
-from subjectdp.auditing.findings import COLUMNS
-from subjectdp.auditing.suite import write_suite
+from subjectdp.auditing.cases import MONTE_CARLO
+from subjectdp.auditing.suite import COLUMNS, write_suite
 
 pytestmark = pytest.mark.long  # the whole suite of audits, and what hangs on it
 
@@ -110,7 +109,7 @@ def test_files_agree(folder: Path, rows: pd.DataFrame) -> None:
 
 
 def test_the_full_audit_covers_the_papers_scale() -> None:
-    cases = monte_carlo_cases("full")
+    cases = MONTE_CARLO["full"]
     names = {case.name for case in cases}
     assert len(names) == len(cases) == 21
     rule = next(case for case in cases if case.variant == "v3" and case.mode == "as_published" and case.silos == 16)

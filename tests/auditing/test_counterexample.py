@@ -7,7 +7,7 @@ import pytest
 
 from subjectdp.auditing import counterexample
 from subjectdp.auditing.counterexample import Case, demonstrate, releases
-from subjectdp.figures.attacks import CASE_COLUMNS
+from subjectdp.figures.measured import CASE_COLUMNS
 
 RUNS = 20_000
 

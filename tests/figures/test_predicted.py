@@ -7,7 +7,7 @@ from typing import Any
 from figures.fake_runs import Fake, collected
 from subjectdp.figures.style import in_order, styles_for
 from subjectdp.report.tables import runs_summary
-from subjectdp.results.labels import algorithm_label, predicted_label
+from subjectdp.results.labels import algorithm_label, run_label
 
 SOUND: dict[str, Any] = {"mode": "sound", "rounds": 8}
 LABELS = ["SubjectRelease", "SubjectRelease [noise of 500 subjects]", "SubjectRelease [noise of 3,500 subjects]"]
@@ -30,11 +30,11 @@ def test_the_index_of_runs_names_the_subjects_and_their_epsilon(tmp_path: Path) 
 
 
 def test_a_label_carries_the_prediction_and_keeps_the_algorithms_look() -> None:
-    label = predicted_label("HiGradAvgDP (v1)", 3500)
+    label = run_label("HiGradAvgDP (v1)", 3500)
     assert label == "HiGradAvgDP (v1) [noise of 3,500 subjects]"
     assert algorithm_label(label) == "HiGradAvgDP (v1)" == algorithm_label("HiGradAvgDP (v1)")
-    styles = styles_for([label, "HiGradAvgDP (v1)", "Unknown", predicted_label("Unknown", 5)])
+    styles = styles_for([label, "HiGradAvgDP (v1)", "Unknown", run_label("Unknown", 5)])
     assert styles[label] == styles["HiGradAvgDP (v1)"]
-    assert styles["Unknown"] == styles[predicted_label("Unknown", 5)]
-    order = in_order([predicted_label("FedAvg", 2), "UserLDP", "Unknown", label, "FedAvg"])
+    assert styles["Unknown"] == styles[run_label("Unknown", 5)]
+    order = in_order([run_label("FedAvg", 2), "UserLDP", "Unknown", label, "FedAvg"])
     assert order == ["FedAvg", "FedAvg [noise of 2 subjects]", "UserLDP", label, "Unknown"]

@@ -104,54 +104,6 @@ def plan_settings(
     )
 
 
-def monte_carlo_cases(size: Size) -> tuple[Case, ...]:
-    """The audited plans: "full" with the papers' number of steps, "small" with few steps a round and fewer runs.
-
-    A bound saturates at about the logarithm of the number of runs, so plans to be refuted get more of them.
-    """
-    return _small() if size == "small" else _full()
-
-
-def _full() -> tuple[Case, ...]:
-    one, part, rule = "1 silo, 100 rounds", "at 1 of 16 silos, 25 rounds", "at all of 16 silos, 25 rounds"
-    higrad, group = "higrad_avg_dp", "local_group_dp"
-    return (
-        Case(higrad, "v1", PUBLISHED, 16, 1, 100, None, 100_000, part, confidence=TOGETHER),
-        Case(group, None, PUBLISHED, 16, 16, 100, None, 100_000, rule, confidence=TOGETHER),
-        Case(higrad, "v3", PUBLISHED, 16, 16, 100, None, 200_000, rule, confidence=TOGETHER),
-        Case(higrad, "v3", PUBLISHED, 1, 1, 100, None, 40_000, one),
-        Case("local_item_dp", None, SOUND, 16, 16, 100, None, 20_000, "one item, 100 rounds"),
-        Case(higrad, "v3", SOUND, 1, 1, 100, None, 40_000, one),
-        Case(higrad, "v3", SOUND, 16, 16, 25, None, 20_000, rule),
-        Case(group, None, SOUND, 1, 1, 100, None, 40_000, one),
-        Case(group, None, SOUND, 16, 16, 25, None, 20_000, rule),
-        Case("user_ldp", None, SOUND, 1, 1, 100, None, 20_000, one),
-        Case("central_sub_dp", "v0", SOUND, 16, 16, 100, None, 40_000, "at all of 16 silos, 100 rounds"),
-        Case("joint_noise", None, SOUND, 16, 16, 100, 1, 40_000, "one item, 100 rounds of 1 step"),
-        *_updates(16, 100, 40_000),
-        *_beyond(16, 100, 40_000),
-    )
-
-
-def _small() -> tuple[Case, ...]:
-    one, part, rule = "1 silo, 100 rounds", "at 1 of 16 silos, 25 rounds", "at all of 16 silos, 25 rounds"
-    higrad, group = "higrad_avg_dp", "local_group_dp"
-    return (
-        Case(higrad, "v1", PUBLISHED, 16, 1, 100, 5, 50_000, part, confidence=TOGETHER),
-        Case(group, None, PUBLISHED, 1, 1, 100, 1, 150_000, one, confidence=TOGETHER),
-        Case(*(higrad, "v3", PUBLISHED, 64, 64, 100, 1, 50_000, "at all of 64 silos, 12 rounds"), confidence=TOGETHER),
-        Case("local_item_dp", None, SOUND, 16, 16, 100, 1, 20_000, "one item, 100 rounds"),
-        Case(higrad, "v1", SOUND, 1, 1, 100, 1, 50_000, one),
-        Case(higrad, "v3", SOUND, 16, 16, 25, 1, 20_000, rule),
-        Case(group, None, SOUND, 1, 1, 100, 1, 50_000, one),
-        Case("user_ldp", None, SOUND, 1, 1, 100, 1, 20_000, one),
-        Case("central_sub_dp", "v0", SOUND, 4, 4, 50, None, 20_000, "at all of 4 silos, 50 rounds"),
-        Case("joint_noise", None, SOUND, 4, 4, 50, 1, 20_000, "one item, 50 rounds of 1 step"),
-        *_updates(4, 10, 20_000),
-        *_beyond(4, 24, 20_000),
-    )
-
-
 def _updates(silos: int, rounds: int, runs: int) -> Iterator[Case]:
     """Updates of one epoch noised once: a silo's whole data at the calibrated ε, and an item at the accountant's."""
     words = f"{rounds} noised updates of {silos} silos"
@@ -177,3 +129,43 @@ def _beyond(silos: int, rounds: int, runs: int) -> Iterator[Case]:
     yield Case("subject_sampling", None, SOUND, silos, silos, rounds, 2, runs, everywhere, subject=coins)
     yield replace(base, algorithm="uldp_fl", trust=secure, setting=everywhere)
     yield Case("capped_item_dp", None, SOUND, 1, 1, rounds, 1, runs, f"1 silo, {rounds} rounds")
+
+
+_ONE, _PART, _RULE = "1 silo, 100 rounds", "at 1 of 16 silos, 25 rounds", "at all of 16 silos, 25 rounds"
+_MANY, _HIGRAD, _GROUP = "at all of 64 silos, 12 rounds", "higrad_avg_dp", "local_group_dp"
+MONTE_CARLO: dict[Size, tuple[Case, ...]] = {
+    "full": (
+        Case(_HIGRAD, "v1", PUBLISHED, 16, 1, 100, None, 100_000, _PART, confidence=TOGETHER),
+        Case(_GROUP, None, PUBLISHED, 16, 16, 100, None, 100_000, _RULE, confidence=TOGETHER),
+        Case(_HIGRAD, "v3", PUBLISHED, 16, 16, 100, None, 200_000, _RULE, confidence=TOGETHER),
+        Case(_HIGRAD, "v3", PUBLISHED, 1, 1, 100, None, 40_000, _ONE),
+        Case("local_item_dp", None, SOUND, 16, 16, 100, None, 20_000, "one item, 100 rounds"),
+        Case(_HIGRAD, "v3", SOUND, 1, 1, 100, None, 40_000, _ONE),
+        Case(_HIGRAD, "v3", SOUND, 16, 16, 25, None, 20_000, _RULE),
+        Case(_GROUP, None, SOUND, 1, 1, 100, None, 40_000, _ONE),
+        Case(_GROUP, None, SOUND, 16, 16, 25, None, 20_000, _RULE),
+        Case("user_ldp", None, SOUND, 1, 1, 100, None, 20_000, _ONE),
+        Case("central_sub_dp", "v0", SOUND, 16, 16, 100, None, 40_000, "at all of 16 silos, 100 rounds"),
+        Case("joint_noise", None, SOUND, 16, 16, 100, 1, 40_000, "one item, 100 rounds of 1 step"),
+        *_updates(16, 100, 40_000),
+        *_beyond(16, 100, 40_000),
+    ),
+    "small": (
+        Case(_HIGRAD, "v1", PUBLISHED, 16, 1, 100, 5, 50_000, _PART, confidence=TOGETHER),
+        Case(_GROUP, None, PUBLISHED, 1, 1, 100, 1, 150_000, _ONE, confidence=TOGETHER),
+        Case(_HIGRAD, "v3", PUBLISHED, 64, 64, 100, 1, 50_000, _MANY, confidence=TOGETHER),
+        Case("local_item_dp", None, SOUND, 16, 16, 100, 1, 20_000, "one item, 100 rounds"),
+        Case(_HIGRAD, "v1", SOUND, 1, 1, 100, 1, 50_000, _ONE),
+        Case(_HIGRAD, "v3", SOUND, 16, 16, 25, 1, 20_000, _RULE),
+        Case(_GROUP, None, SOUND, 1, 1, 100, 1, 50_000, _ONE),
+        Case("user_ldp", None, SOUND, 1, 1, 100, 1, 20_000, _ONE),
+        Case("central_sub_dp", "v0", SOUND, 4, 4, 50, None, 20_000, "at all of 4 silos, 50 rounds"),
+        Case("joint_noise", None, SOUND, 4, 4, 50, 1, 20_000, "one item, 50 rounds of 1 step"),
+        *_updates(4, 10, 20_000),
+        *_beyond(4, 24, 20_000),
+    ),
+}
+"""The audited plans: "full" with the papers' number of steps, "small" with few steps a round and fewer runs.
+
+A bound saturates at about the logarithm of the number of runs, so plans to be refuted get more of them.
+"""

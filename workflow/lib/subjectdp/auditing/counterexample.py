@@ -63,19 +63,10 @@ class Case:
         return self.noise_multiplier**2 * (self.local_steps + self.silos - 1)
 
 
-TABLE_CASES = (
-    Case(10, 1, 0.1, 0.690),
-    Case(10, 10, 0.1, 0.902),
-    Case(10, 50, 0.1, 1.179),
-    Case(5, 50, 0.1, 1.179),
-    Case(10, 50, 1.0, 6.0),
-)
-"""Noise multipliers of Table 1 (each silo alone at ε = 5 by the paper's accounting), and one case without sampling."""
-
-CURVE_CASES = (Case(10, 2, 0.1, 0.754), Case(10, 5, 0.1, 0.832), Case(10, 20, 0.1, 1.002))
-"""Other numbers of local steps at the noise of the paper's calibration, for the figure."""
-
-CASES = tuple(sorted((*TABLE_CASES, *CURVE_CASES), key=lambda c: (c.sampling_probability, -c.silos, c.local_steps)))
+_NOISE = {1: 0.690, 2: 0.754, 5: 0.832, 10: 0.902, 20: 1.002, 50: 1.179}
+_OTHERS = (Case(5, 50, 0.1, 1.179), Case(10, 50, 1.0, 6.0))
+CASES = (*(Case(10, steps, 0.1, sigma) for steps, sigma in _NOISE.items()), *_OTHERS)
+"""Noise as in Table 1, each silo alone at ε = 5 by the paper's accounting, and one case without sampling."""
 
 
 class _Rounds:

@@ -16,9 +16,7 @@ from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.shifts import Shift
 from subjectdp.accounting.sound import noise_is_summed, unit_losses
 from subjectdp.algorithms.base import Algorithm
-from subjectdp.algorithms.registry import algorithm
-from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, split_bound
-from subjectdp.auditing.vector import World, claimed_unit, federation_of, unit_silos
+from subjectdp.auditing.vector import SubjectFederation, VectorFederation, World, claimed_unit, unit_silos
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping, PrivacyPlan, PrivacyUnit
 
@@ -32,35 +30,17 @@ def world_scores(
 
     ``models``: the silos' models of each round are scored, not every noisy step.
     """
-    parts = []
+    parts, kind = [], SubjectFederation if plan.mechanism.samples_subjects else VectorFederation
     for block, start in enumerate(range(0, world.runs, BLOCK)):
         runs = min(BLOCK, world.runs - start)
         part = World(world.seed, world.name, world.present, runs, block)
         with torch.no_grad():
             total = torch.zeros(runs)
-            federation = federation_of(audited, plan, part)
+            federation = kind(audited, plan, part)
             for score, release in federation.models() if models else federation.releases():
                 total += scores[score](release)
         parts.append(total.numpy())
     return np.concatenate(parts)
-
-
-def audit_plan(
-    plan: PrivacyPlan, name: str, runs: int, seed: int, confidence: float = CONFIDENCE, models: bool = False
-) -> LowerBound:
-    """The lower bound on a plan's ε for the unit it claims.
-
-    Args:
-        plan: of an algorithm with noise and Poisson sampling.
-        name: keys the randomness together with ``seed``.
-        runs: of each world. A bound cannot exceed about log(runs/8): refuting ε = 4 needs tens of thousands of runs.
-        models: whether the attacker gets the silos' models of each round; else every noisy step.
-    """
-    audited = algorithm(plan.mechanism.algorithm, plan.mechanism.variant)
-    scores = likelihood_ratios(plan, models=models)
-    worlds = [World(seed, name, present, runs) for present in (True, False)]
-    present, absent = (world_scores(audited, plan, scores, world, models) for world in worlds)
-    return split_bound(present, absent, plan.settings.delta, confidence)
 
 
 _CELLS = 1 << 14

@@ -2,28 +2,80 @@
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.algorithms.registry import mechanism
+from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.auditing import cases
 from subjectdp.auditing.cases import Case, Size
-from subjectdp.auditing.findings import Finding, write_findings
-from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, counts_epsilon, one_run_epsilon
-from subjectdp.auditing.monte_carlo import audit_plan
+from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, counts_epsilon, one_run_epsilon, split_bound
+from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
 from subjectdp.auditing.training_audit import Canaries, TrainingSetup, audit_training, plan_with_canaries
-from subjectdp.auditing.vector import MinibatchDistribution, canary_items, claimed_unit
+from subjectdp.auditing.vector import MinibatchDistribution, World, canary_items, claimed_unit
+from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import Mechanism, PrivacyPlan, PrivacyUnit
 
 log = logging.getLogger(__name__)
+
+COLUMNS = (
+    *("audit", "algorithm", "variant", "mode", "setting", "claimed_epsilon", "true_epsilon", "lower_bound"),
+    *("runs", "direction", "confidence", "verdict", "synthetic"),
+)
+"""Columns of the table of findings."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of the table; ``details`` appear in the summary only."""
+
+    audit: str  # monte_carlo, one_run_subjects, one_run_items, noise_level_leak or divisor_leak
+    mechanism: Mechanism
+    setting: str
+    claimed_epsilon: float
+    true_epsilon: float  # as if σ and divisor were constants; NaN where the attack is on them
+    lower_bound: float
+    runs: int  # of each world; canaries of a one-run audit
+    direction: str
+    details: dict[str, Any]
+    synthetic: bool = False  # whether the data are generated
+    confidence: float = CONFIDENCE  # of the bound by itself
+
+    @property
+    def verdict(self) -> str:
+        """ "refuted" if the bound lies above the claim, else "not refuted"."""
+        return "refuted" if self.lower_bound > self.claimed_epsilon else "not refuted"
+
+    @property
+    def name(self) -> str:
+        """Audit, algorithm, mode and setting in one line."""
+        declared = self.mechanism
+        variant = "" if declared.variant is None else f":{declared.variant}"
+        return f"{self.audit} {declared.algorithm}{variant} {declared.mode.value}, {self.setting}"
+
+    @property
+    def line(self) -> str:
+        """The finding for a log."""
+        return (
+            f"{self.name}: claimed {self.claimed_epsilon:g}, true {self.true_epsilon:.2f}, "
+            f"lower bound {self.lower_bound:.2f}, {self.verdict}"
+        )
+
+    def row(self) -> dict[str, Any]:
+        """The values of :data:`COLUMNS`."""
+        declared = self.mechanism
+        named = {"algorithm": declared.algorithm, "variant": declared.variant, "mode": declared.mode.value}
+        values = {**vars(self), **named, "verdict": self.verdict}
+        return {name: values[name] for name in COLUMNS}
 
 
 @dataclass(frozen=True)
@@ -65,17 +117,33 @@ def write_suite(
     for finding in _findings(size, seed, setup, cache_dir):
         log.info(finding.line)
         findings.append(finding)
+    frame = pd.DataFrame([finding.row() for finding in findings], columns=list(COLUMNS))
     parquet, csv, json = targets
-    facts = {"size": size, "seed": seed, "confidence": CONFIDENCE, "delta": cases.DELTA}
-    write_findings(findings, facts, parquet, csv, json)
+    write_frame(parquet, frame)
+    write_frame(csv, frame)
+    summary: dict[str, Any] = {"size": size, "seed": seed, "confidence": CONFIDENCE, "delta": cases.DELTA}
+    for verdict in ("refuted", "not refuted"):
+        names = [finding.name for finding in findings if finding.verdict == verdict]
+        summary[verdict.replace(" ", "_")] = names
+    summary["findings"] = [_finite({**finding.row(), **finding.details}) for finding in findings]
+    write_json(json, summary)
     return findings
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with null for NaN and infinity, which JSON does not have."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Finding:
     """The mechanism-level Monte Carlo audit of one plan."""
     plan = case.plan(cache_dir)
     true = unit_epsilon(plan, claimed_unit(plan), every_silo=True, accountant="pld")
-    bound = audit_plan(plan, case.name, case.runs, seed, case.confidence, case.sees_models)
+    audited = algorithm(case.algorithm, case.variant)
+    scores = likelihood_ratios(plan, models=case.sees_models)
+    worlds = [World(seed, case.name, present, case.runs) for present in (True, False)]
+    present, absent = (world_scores(audited, plan, scores, world, case.sees_models) for world in worlds)
+    bound = split_bound(present, absent, plan.settings.delta, case.confidence)
     details = {
         "seen": "the silos' models of each round" if case.sees_models else "every noisy step or sum",
         "noise_multiplier": plan.silos[0].noise_multiplier,
@@ -130,45 +198,36 @@ def audit_one_run(
     )
 
 
-def audit_noise_level(size: Size, seed: int, cache_dir: Path | str | None = None) -> Finding:
-    """LocalGroupDP's σ_Z where all others have one item: the noise itself reveals who takes part."""
-    parameters, steps, runs = 1000, _LEAK_STEPS[size], _LEAK_RUNS[size]
+def _leaks(size: Size, seed: int, cache_dir: Path | str | None) -> Iterator[Finding]:
+    """LocalGroupDP's σ_Z where all others have one item, and v3's realised divisor in one step."""
+
+    def leak(audit: str, declared: Mechanism, setting: str, bound: LowerBound, **more: float) -> Finding:
+        claimed, true, details = cases.EPSILON, math.nan, {**more, **bound.rates}
+        return Finding(audit, declared, setting, claimed, true, bound.epsilon, bound.runs, bound.direction, details)
+
+    parameters, steps = 1000, _LEAK_STEPS[size]
     declared = mechanism("local_group_dp", None, cases.PUBLISHED)
     facts = cases.federation(1, 1, subjects=cases.ITEMS - cases.CAP + 1)
     plan = make_plan(declared, facts, cases.plan_settings(cases.PUBLISHED, 100, None, cache_dir))
-    bound = noise_level_leak(plan, parameters, steps, runs, seed)
-    setting = f"{parameters} parameters, {steps} steps, all others one item"
-    return _leak("noise_level_leak", declared, setting, bound)
-
-
-def audit_divisor(parameters: int, runs: int, seed: int) -> Finding:
-    """v3's realised divisor in one step, given who else is in the mini-batch."""
-    bound = divisor_leak(_SUBJECTS_IN_BATCH, parameters, runs, cases.DELTA, seed)
-    setting = f"{parameters:,} parameters, 1 step, {_SUBJECTS_IN_BATCH} other subjects"
-    finding = _leak("divisor_leak", mechanism("higrad_avg_dp", "v3", cases.PUBLISHED), setting, bound)
-    separation = divisor_separation(_SUBJECTS_IN_BATCH, parameters)
-    return replace(finding, details={"separation": separation, **finding.details})
-
-
-def _leak(audit: str, declared: Mechanism, setting: str, bound: LowerBound) -> Finding:
-    claimed, true = cases.EPSILON, math.nan
-    return Finding(audit, declared, setting, claimed, true, bound.epsilon, bound.runs, bound.direction, bound.rates)
+    bound = noise_level_leak(plan, parameters, steps, _LEAK_RUNS[size], seed)
+    yield leak("noise_level_leak", declared, f"{parameters} parameters, {steps} steps, all others one item", bound)
+    declared, others = mechanism("higrad_avg_dp", "v3", cases.PUBLISHED), _SUBJECTS_IN_BATCH
+    for parameters in _DIVISOR_SIZES:
+        bound = divisor_leak(others, parameters, 100_000, cases.DELTA, seed)
+        setting = f"{parameters:,} parameters, 1 step, {others} other subjects"
+        yield leak("divisor_leak", declared, setting, bound, separation=divisor_separation(others, parameters))
 
 
 def _findings(size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str | None) -> Iterator[Finding]:
-    for case in cases.monte_carlo_cases(size):
+    for case in cases.MONTE_CARLO[size]:
         yield audit_case(case, seed, cache_dir)
     for name, variant, mode, unit in _TRAININGS:
         declared = mechanism(name, variant, mode)
         yield audit_one_run(declared, unit, setup, TRAINING_SIZES[size], seed, cache_dir)
-    yield audit_noise_level(size, seed, cache_dir)
-    for parameters in _DIVISOR_SIZES:
-        yield audit_divisor(parameters, 100_000, seed)
+    yield from _leaks(size, seed, cache_dir)
 
 
-def noise_level_leak(
-    plan: PrivacyPlan, parameters: int, steps: int, runs: int, seed: int, confidence: float = CONFIDENCE
-) -> LowerBound:
+def noise_level_leak(plan: PrivacyPlan, parameters: int, steps: int, runs: int, seed: int) -> LowerBound:
     """Presence of one subject with k items, inferred from LocalGroupDP's noise; all others have one item each.
 
     Without the subject every mini-batch has Z ≤ 1; with it some step has Z ≥ 2 and more noise. The test is fixed
@@ -190,12 +249,10 @@ def noise_level_leak(
             above |= sigmas[groups] ** 2 * norms.chisquare(parameters, size=runs) > threshold
         return above
 
-    return _fixed_test(says_present(True), says_present(False), threshold, plan.settings.delta, confidence)
+    return _fixed_test(says_present, threshold, plan.settings.delta)
 
 
-def divisor_leak(
-    subjects: int, parameters: int, runs: int, delta: float, seed: int, confidence: float = CONFIDENCE
-) -> LowerBound:
+def divisor_leak(subjects: int, parameters: int, runs: int, delta: float, seed: int) -> LowerBound:
     """Presence of one subject, inferred from a step that is divided by the realised number of subjects (v3).
 
     Given who else is in the mini-batch, the divisor is ``subjects`` without the subject and ``subjects`` + 1 with it;
@@ -211,7 +268,7 @@ def divisor_leak(
         scale = float(subjects + int(present)) ** -2
         return np.asarray(scale * generator.chisquare(parameters, size=runs) <= threshold)
 
-    return _fixed_test(says_present(True), says_present(False), threshold, delta, confidence)
+    return _fixed_test(says_present, threshold, delta)
 
 
 def divisor_separation(subjects: int, parameters: int) -> float:
@@ -220,9 +277,8 @@ def divisor_separation(subjects: int, parameters: int) -> float:
     return (high - low) / (high * math.sqrt(2.0 / parameters))
 
 
-def _fixed_test(
-    present: NDArray[np.bool_], absent: NDArray[np.bool_], threshold: float, delta: float, confidence: float
-) -> LowerBound:
+def _fixed_test(says_present: Callable[[bool], NDArray[np.bool_]], threshold: float, delta: float) -> LowerBound:
+    present, absent = says_present(True), says_present(False)
     hits, alarms, runs = int(present.sum()), int(absent.sum()), len(present)
-    epsilon = counts_epsilon(hits, runs, alarms, runs, delta, confidence)
+    epsilon = counts_epsilon(hits, runs, alarms, runs, delta)
     return LowerBound(epsilon, "present", threshold, hits / runs, alarms / runs, runs)

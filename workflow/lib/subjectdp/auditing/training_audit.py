@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -56,33 +56,27 @@ class TrainingAudit:
     accuracy: float  # of the trained model on the test items, NaN without any
 
 
-class Observer:
-    """Sums up every canary's score, of each noisy local step (LOCAL trust) or of each round's sum of them.
+def _watched(
+    rule: RoundRule, plan: PrivacyPlan, scores: Mapping[int, LikelihoodRatio], where: slice, total: Tensor
+) -> RoundRule:
+    """The round with its own local step, whose result is scored before it is returned.
 
-    As published the server receives models; a sound plan is attacked at every step.
+    Every canary's scores (by silo) of the gradient's part ``where`` are added to ``total``: of each noisy local step,
+    or as published, where the server receives models, of each round's sum of them.
     """
+    models = plan.mechanism.mode is AccountingMode.AS_PUBLISHED
+    sums = {silo: torch.zeros_like(total) for silo in scores}
 
-    def __init__(self, plan: PrivacyPlan, canaries: Canaries, where: slice, scores: Sequence[LikelihoodRatio]) -> None:
-        self.plan, self.where = plan, where
-        self.score = dict(zip(canaries.silos, scores, strict=True))
-        self.scores = torch.zeros(canaries.count)
-        self.sums = {silo: torch.zeros(canaries.count) for silo in canaries.silos}
+    def local_step(step: Any) -> Tensor:
+        gradient = rule.local_step(step)
+        if (silo := step.silo) in scores:
+            sums[silo] += gradient[where] * -(public_divisor(plan, silo) / plan.settings.clip_norm)
+            if not models or step.step + 1 == plan.silos[silo].steps_per_round:
+                total.add_(scores[silo](sums[silo]))
+                sums[silo].zero_()
+        return gradient
 
-    def watching(self, audited: RoundRule) -> RoundRule:
-        """The round with its own local step, whose result is scored before it is returned."""
-        models = self.plan.mechanism.mode is AccountingMode.AS_PUBLISHED
-
-        def local_step(step: Any) -> Tensor:
-            gradient = audited.local_step(step)
-            if (silo := step.silo) in self.score:
-                scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
-                self.sums[silo] += gradient[self.where] * -scale
-                if not models or step.step + 1 == self.plan.silos[silo].steps_per_round:
-                    self.scores += self.score[silo](self.sums[silo])
-                    self.sums[silo].zero_()
-            return gradient
-
-        return replace(audited, local_step=local_step)
+    return replace(rule, local_step=local_step)
 
 
 def plan_with_canaries(
@@ -125,10 +119,11 @@ def audit_training(
     engine = ClippingEngine(FlatParameters(model))
     models = mechanism.mode is AccountingMode.AS_PUBLISHED
     scores = likelihood_ratios(planned, canaries.unit, canaries.silos, models)
-    observer = Observer(plan, canaries, canary_slice(engine.flat.shapes), scores)
-    audited, partition = algorithm(mechanism.algorithm, mechanism.variant), setup.partition
+    where = slice(engine.flat.size - canaries.count, engine.flat.size)  # the last parameters, without the padding row
+    rule, partition = algorithm(mechanism.algorithm, mechanism.variant).round_rule(plan), setup.partition
+    scored = torch.zeros(canaries.count)
     federation = Federation(
-        rule=observer.watching(audited.round_rule(plan)),
+        rule=_watched(rule, plan, dict(zip(canaries.silos, scores, strict=True)), where, scored),
         plan=plan,
         partition=canaries.inserted(partition, setup.size),
         data=data,  # type: ignore[arg-type]
@@ -140,7 +135,7 @@ def audit_training(
     trained, log = GlobalModel(federation), StepLog()
     for round_ in range(1, plan.rounds + 1):
         run_round(federation, trained, round_, log)
-    total = observer.scores.numpy()
+    total = scored.numpy()
     accuracy = evaluate(engine.flat.model, federation.data, setup.partition.test_items, 1024).accuracy
     return TrainingAudit(plan, total, members, guess(total, members, guesses), accuracy)
 
@@ -253,20 +248,6 @@ class CanaryModel(nn.Module):
         rest = torch.zeros_like(logits[:, 2:])
         crafted = torch.cat([certain, value - _CERTAIN, rest], dim=1)
         return torch.where((which == 0).unsqueeze(1), logits, crafted)
-
-
-def canary_slice(shapes: dict[str, tuple[int, ...]], name: str = "canaries.weight") -> slice:
-    """The canaries' parameters in the flat vector (see ``FlatParameters``), without the padding row.
-
-    Raises PrivacyError for a model without canaries.
-    """
-    start = 0
-    for key, shape in shapes.items():
-        size = int(np.prod(shape))
-        if key == name:
-            return slice(start + 1, start + size)
-        start += size
-    raise expected("parameters of the audited model", sorted(shapes), f"with {name}", PrivacyError)
 
 
 @dataclass(frozen=True)

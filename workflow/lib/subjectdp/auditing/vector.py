@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, cast
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import torch
@@ -71,10 +72,7 @@ class VectorBatch:
     inputs: Tensor
     labels: Tensor
 
-    @property
-    def items(self) -> int:
-        """1: the scale of a vector that is clipped afterwards does not matter (see ``VectorStep.gradient_sum``)."""
-        return 1
+    items = 1  # the scale of a vector that is clipped afterwards does not matter (see ``VectorStep.gradient_sum``)
 
     @cached_property
     def subjects(self) -> Tensor:
@@ -180,14 +178,13 @@ class VectorFederation:
 
     def step(self, round_: int, silo: int, step: int) -> VectorStep:
         """One local step of one silo."""
-
-        def normal(total: Tensor, std: float) -> Tensor:
-            return noise.add_gaussian(total, std, self.world.key("noise", round_, silo, step))
-
-        def batch() -> VectorBatch:
-            return VectorBatch(self._batches[silo], self.world.runs, self._sampler)
-
-        return VectorStep(self.plan, silo, batch, normal)
+        key = self.world.key("noise", round_, silo, step)
+        return VectorStep(
+            self.plan,
+            silo,
+            lambda: VectorBatch(self._batches[silo], self.world.runs, self._sampler),
+            lambda total, std: noise.add_gaussian(total, std, key),
+        )
 
     def aggregated(self, round_: int) -> Tensor:
         """The round's gradient as the observer of the sum sees it: θ before the round minus θ after it, at η = 1."""
@@ -339,27 +336,20 @@ class MinibatchDistribution:
 
     @cached_property
     def _group_limits(self) -> Tensor:
-        return _limits(self.largest_group_cdf()[:-1])
+        """From P(largest other group ≤ z) for z = 0, 1, ... below the largest size."""
+        sizes = np.arange(max(self.other_sizes))
+        logs = [count * stats.binom.logcdf(sizes, size, self.probability) for size, count in self.other_sizes.items()]
+        return _limits(np.exp(np.sum(logs, axis=0)))
 
     @cached_property
     def _subject_quantiles(self) -> Tensor:
-        cumulative = np.cumsum(self.subject_count_probabilities())
-        middles = (np.arange(_TABLE) + 0.5) / _TABLE
-        return torch.from_numpy(np.searchsorted(cumulative, middles).astype(np.float32))
-
-    def largest_group_cdf(self) -> Array:
-        """P(largest other group ≤ z) for z = 0, 1, ... up to the largest size."""
-        sizes = np.arange(max(self.other_sizes) + 1)
-        logs = [count * stats.binom.logcdf(sizes, size, self.probability) for size, count in self.other_sizes.items()]
-        return np.asarray(np.exp(np.sum(logs, axis=0)))
-
-    def subject_count_probabilities(self) -> Array:
-        """P(m other subjects are in the mini-batch) for m = 0, 1, ..."""
+        """From P(m other subjects are in the mini-batch) for m = 0, 1, ..."""
         total = np.ones(1)
         for size, count in self.other_sizes.items():
             inside = 1.0 - (1.0 - self.probability) ** size
             total = np.convolve(total, stats.binom.pmf(np.arange(count + 1), count, inside))
-        return np.asarray(total / total.sum())
+        middles = (np.arange(_TABLE) + 0.5) / _TABLE
+        return torch.from_numpy(np.searchsorted(np.cumsum(total / total.sum()), middles).astype(np.float32))
 
 
 def _limits(cumulative: Array) -> Tensor:
@@ -372,27 +362,19 @@ def _draw(limits: Tensor, runs: int, generator: torch.Generator) -> Tensor:
     return torch.bucketize(torch.rand(runs, generator=generator), limits, right=True)
 
 
-class CanaryBatch(NamedTuple):
-    """A mini-batch in each run: ``canary`` (runs,) is 1 if the canary is in it, else 0."""
-
-    canary: Tensor
-    largest_group: int = 1  # unused: the noise of these plans does not depend on it
-
-
 class SubjectStep(VectorStep):
     """A local step whose mini-batches are whole subjects; ``weight`` is the canary's clip norm over C."""
 
     def __init__(self, federation: SubjectFederation, round_: int, silo: int, step: int) -> None:
         self.weight = federation.weights[silo] if silo >= 0 else 0.0
-
-        def coins() -> VectorBatch:
-            return cast(VectorBatch, CanaryBatch(federation.coins(round_, silo, step)))
-
-        def noisy(total: Tensor, std: float) -> Tensor:
-            key = federation.world.key("noise", round_, silo, step)
-            return total + noise.add_gaussian(torch.zeros_like(total), std, key)
-
-        super().__init__(federation.plan, silo, coins, noisy)
+        key = federation.world.key("noise", round_, silo, step)
+        super().__init__(
+            federation.plan,
+            silo,
+            # ``canary`` (runs,) is 1 if it is drawn, else 0: all that these steps read
+            lambda: cast(VectorBatch, SimpleNamespace(canary=federation.coins(round_, silo, step))),
+            lambda total, std: total + noise.add_gaussian(torch.zeros_like(total), std, key),
+        )
 
     def subject_sum(self, batch: VectorBatch) -> Tensor:
         """The canary's clipped mean gradient, or 0 if it is not drawn."""
@@ -448,9 +430,3 @@ class SubjectFederation(VectorFederation):
         divisor = sum(silo.divisor for silo in self.plan.silos)
         sign = -1.0 if self.rule.of_updates else 1.0
         return sign * self.aggregated(round_) * (divisor / clip_norm)
-
-
-def federation_of(algorithm: Algorithm, plan: PrivacyPlan, world: World) -> VectorFederation:
-    """The vectorised federation for the plan's sampler."""
-    federation = SubjectFederation if plan.mechanism.samples_subjects else VectorFederation
-    return federation(algorithm, plan, world)

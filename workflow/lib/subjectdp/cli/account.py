@@ -86,7 +86,7 @@ def _print_caps(options: argparse.Namespace) -> None:
     algorithm = mechanism(options.algorithm, options.trust)
     rows = caps(algorithm, options.counts, schedule_of(options), options.epsilon, options.delta, tried)
     if options.figure is not None:
-        from subjectdp.figures.caps import draw_caps  # here: matplotlib, for this option alone
+        from subjectdp.figures.runs_and_data import draw_caps  # here: matplotlib, for this option alone
 
         draw_caps(rows, options.figure)
     if options.json:

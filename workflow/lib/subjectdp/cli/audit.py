@@ -7,9 +7,8 @@ from typing import Any
 
 from subjectdp.auditing import cases
 from subjectdp.auditing.cases import Case
-from subjectdp.auditing.findings import Finding
 from subjectdp.auditing.lower_bounds import CONFIDENCE
-from subjectdp.auditing.suite import audit_case
+from subjectdp.auditing.suite import Finding, audit_case
 from subjectdp.cli.parser import add_json
 from subjectdp.errors import expected, unknown
 from subjectdp.io.printing import print_json, print_table
@@ -36,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     """Prints the lower bounds. ConfigError for an algorithm that no audit attacks."""
     if not options.seconds > 0:
         raise expected("--seconds", options.seconds, "above 0")
-    every = cases.monte_carlo_cases("full")
+    every = cases.MONTE_CARLO["full"]
     chosen = [case for case in every if options.algorithm in (case.algorithm, _name(case))]
     if not chosen:
         raise unknown("algorithm", options.algorithm, dict.fromkeys(map(_name, every)))
@@ -68,7 +67,6 @@ def _attacked(case: Case, seconds: float, seed: int) -> Finding:
 
 
 def _row(finding: Finding) -> tuple[Any, ...]:
-    refuted = finding.lower_bound > finding.claimed_epsilon
     epsilons = (f"{each:.3g}" for each in (finding.claimed_epsilon, finding.true_epsilon, finding.lower_bound))
     plan = f"{finding.mechanism.title}, {str(finding.mechanism.mode).replace('_', ' ')}"
-    return plan, finding.setting, *epsilons, f"{finding.runs:,}", "refuted" if refuted else "not refuted"
+    return plan, finding.setting, *epsilons, f"{finding.runs:,}", finding.verdict

@@ -1,10 +1,11 @@
-"""Beyond the papers: accuracy of runs in sound mode by ε, subjects, their spread and over rounds; noise of the average.
+"""Beyond the papers: accuracy of runs in sound mode by ε, subjects, their spread and over rounds.
 
 Runs with predicted noise are marked everywhere: hollow marks, dotted lines, the heading and the notes.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,12 @@ from matplotlib.axes import Axes
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.parts import GREY
-from subjectdp.figures.rounds import MARKS, curve_values
+from subjectdp.figures.parts import GREY, MARKS, curve_values
 from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
 from subjectdp.results.select import sound_runs
-from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO
 
 OWN, PREDICTED = "accuracy_own_noise", "accuracy_predicted_noise"
 _ASIDE = {"": " (no privacy)", PrivacyUnit.ITEM.value: " (item level only)"}
@@ -161,10 +160,7 @@ def _panel(runs: pd.DataFrame, sweep: Sweep, quantity: str, every: pd.DataFrame,
     values, styles = _values(runs, sweep, quantity), styles_for(every["name"])
     across = set(runs.loc[runs["unit"] == "", "name"]) if sweep is EPSILON else set()
     hollow = values["series"].isin(set(runs.loc[runs["predicted_subjects"].notna(), "name"]))
-
-    def draw(axes: Axes) -> None:
-        _draw(axes, values.assign(hollow=hollow), sweep, styles, across)
-
+    draw = partial(_draw, values=values.assign(hollow=hollow), sweep=sweep, styles=styles, across=across)
     words, scale = _prediction_words(runs) + words, f"accuracy_{runs['dataset'].iloc[0]}"
     return parts.dataset_panel(runs, quantity, draw, values, words, scale=scale)
 
@@ -250,72 +246,3 @@ def _rounds_panel(runs: pd.DataFrame, epsilon: float, rounds: pd.DataFrame, styl
 
     key, words = f"epsilon_{epsilon:g}".replace(".", "_"), f", ε = {epsilon:g}{_prediction_words(runs)}"
     return parts.dataset_panel(runs, key, draw, values, words, scale=f"accuracy_{runs['dataset'].iloc[0]}")
-
-
-def noise(inputs: FigureInputs, name: str) -> Sheet:
-    """Noise on the averaged gradient in clip norms: as planned, and as measured in two rounds.
-
-    A panel for the runs' own schedule and one for the papers'; a row per algorithm. DataError for several ε.
-    """
-    table = inputs.read("noise", NOISE_COLUMNS)
-    if table["epsilon"].nunique() > 1 or table.duplicated(["dataset", "label", "schedule"]).any():
-        allowed = "one ε, and each algorithm once a data set and schedule; select them for this figure"
-        raise expected("noise of the figure", table[["label", "epsilon"]].to_dict("list"), allowed, DataError)
-    rows = tuple(
-        tuple(_noise_panel(part[part["schedule"] == schedule], schedule) for schedule in (SCENARIO, PAPERS))
-        for _, part in table.groupby("dataset", sort=True)
-    )
-    legend = (
-        LegendEntry("by the plan", Style(GREY, "D", "none"), filled=False),
-        LegendEntry("measured: two rounds that differ in the noise alone", Style(GREY, "o", "none")),
-    )
-    height = 1.2 + 0.29 * table["label"].nunique()
-    return Sheet(name, rows, legend, _noise_notes(table), row_height=height, panel_width=5.6)
-
-
-def _noise_notes(table: pd.DataFrame) -> tuple[str, ...]:
-    at = f"({table['epsilon'].iloc[0]:g}, {parts.written(table['delta'])})"
-    told = (
-        f"Sound noise at {at}, of a subject over all its silos; LocalItemDP: of one item",
-        "×: over LocalItemDP's; right: the papers' rounds, steps and sampling fraction",
-        f"Measured over {int(table['coordinates'].min()):,} coordinates or more",
-    )
-    predicted, own = (
-        ", ".join(f"{int(number):,}" for number in sorted(table[name].dropna().unique()))
-        for name in ("predicted_subjects", "subjects")
-    )
-    if not predicted:
-        return told
-    first = f"PREDICTED NOISE: of {predicted} subjects, in runs that have {own}; an experiment, no guarantee"
-    return (first, *told)
-
-
-def _noise_panel(part: pd.DataFrame, schedule: str) -> Panel:
-    order = in_order(part["label"])
-    words = ", own schedule" if schedule == SCENARIO else ", 100 rounds of 50 steps"
-    predicted = part["predicted_subjects"].dropna()
-    if not predicted.empty:
-        words += f", noise of {int(predicted.max()):,} subjects"
-    named = part.rename(columns={"label": "series"}).assign(x=part["label"].map(order.index))
-    tables = [parts.plotted(named, quantity=f"noise_{kind}", mean=part[kind]) for kind in ("planned", "measured")]
-    values, styles = pd.concat(tables, ignore_index=True), styles_for(order)
-    reference = float(part.loc[part["unit"] == PrivacyUnit.ITEM.value, "planned"].min())  # NaN without one
-
-    def draw(axes: Axes) -> None:
-        table = values.set_index(["series", "quantity"])["mean"]
-        for name, place in parts.draw_rows(axes, order).items():
-            planned, measured = float(table[name, "noise_planned"]), float(table[name, "noise_measured"])
-            color = styles[name].color
-            axes.plot([planned], [place], "D", color=color, markerfacecolor="none", markersize=10)
-            axes.plot([measured], [place], "o", color=color, markersize=4.5)
-            if np.isfinite(reference):
-                ratio = planned / reference
-                text = f"{float(f'{ratio:.2g}'):,.0f}" if ratio >= 9.95 else f"{ratio:.1f}"
-                parts.write_beside(axes, f"× {text}", (planned, place), (10, 0))
-        axes.set_xscale("log")
-        low, high = float(values["mean"].min()), float(values["mean"].max())
-        axes.set_xlim(low / 2, high * max(4.0, (high / low) ** 0.25))
-        axes.set_xlabel("std of the noise on the averaged gradient / C")
-        parts.decades(axes.xaxis, most=7)
-
-    return parts.dataset_panel(part, schedule, draw, values, words)

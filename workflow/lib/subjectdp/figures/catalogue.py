@@ -10,11 +10,10 @@ import csv
 import hashlib
 import importlib
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from subjectdp.errors import DataError, expected, unknown
+from subjectdp.errors import DataError, unknown
 from subjectdp.results.shown_runs import Shown
 
 if TYPE_CHECKING:
@@ -39,21 +38,15 @@ class FigureEntry:
         return f"subjectdp.figures.{self.builder.partition('.')[0]}"
 
 
-def _read() -> dict[str, FigureEntry]:
-    with Path(__file__).with_name("figures.csv").open(encoding="utf-8", newline="") as stream:
-        return {row["name"]: _entry(row) for row in csv.DictReader(stream)}
-
-
 def _entry(row: dict[str, str]) -> FigureEntry:
     hidden = tuple(filter(None, row["hidden"].split("; ")))
     shown = Shown(tuple(row["vary"].split()), hidden, row["private"] == "yes", row["swept"])
-    needs = tuple(row["needs"].split())
-    return FigureEntry(
-        row["name"], row["builder"], needs, row["category"], row["title"], None if shown == Shown() else shown
-    )
+    facts = row["name"], row["builder"], tuple(row["needs"].split()), row["category"], row["title"]
+    return FigureEntry(*facts, None if shown == Shown() else shown)
 
 
-FIGURES = _read()
+with Path(__file__).with_name("figures.csv").open(encoding="utf-8", newline="") as _stream:
+    FIGURES = {row["name"]: _entry(row) for row in csv.DictReader(_stream)}
 SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".json")
 
 
@@ -78,10 +71,8 @@ def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Pat
 
 def drawn_by(name: str) -> str:
     """The figure and a hash of its module's code, without comments: kept in every PNG, to tell one that is too old."""
-    module = find_spec(entry(name).module_path)
-    if module is None or module.origin is None:
-        raise expected("module of a figure", entry(name).module_path, "a file", DataError)
-    code = ast.dump(ast.parse(Path(module.origin).read_text(encoding="utf-8")))
+    module = Path(__file__).with_name(f"{entry(name).module_path.rpartition('.')[2]}.py")
+    code = ast.dump(ast.parse(module.read_text(encoding="utf-8")))
     return f"{name} {hashlib.sha256(code.encode()).hexdigest()[:16]}"
 
 

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet
-from subjectdp.figures.rounds import METRICS, curve_panel, draw_curves
+from subjectdp.figures.parts import METRICS, curve_panel, draw_curves
 from subjectdp.figures.style import Style, sequence_styles
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
@@ -55,14 +55,12 @@ def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
         notes = [f"{_LOCAL}: each silo's own noise at the same ε for an item", *notes]
     joint = shown[shown["joint"]]
     told = joint if not joint.empty else integers.assign(series="")
-    bits = [LegendEntry(text, style) for text, style in _BITS_STYLES.items()] if len(integers) else []
-    return Sheet(
-        name,
-        tuple(rows),
-        (*parts.privacy_legend(shown, styles, "series", order), *bits),
-        (parts.seed_note(told, "series"), parts.privacy_footnote(told), *notes),
-        tuple(dict.fromkeys([*shown["run_id"], *integers["run_id"]])),
-    )
+    legend = list(parts.privacy_legend(shown, styles, "series", order))
+    if len(integers):
+        legend += [LegendEntry(text, style) for text, style in _BITS_STYLES.items()]
+    notes = [parts.seed_note(told, "series"), parts.privacy_footnote(told), *notes]
+    run_ids = tuple(dict.fromkeys([*shown["run_id"], *integers["run_id"]]))
+    return Sheet(name, tuple(rows), tuple(legend), tuple(notes), run_ids)
 
 
 def _with_kinds(runs: pd.DataFrame) -> pd.DataFrame:
@@ -167,13 +165,9 @@ def one_step_or_epoch(inputs: FigureInputs, name: str) -> Sheet:
     if runs.empty:
         raise expected("rounds of a data set's runs", "several", "one for this figure", DataError)
     styles, rounds = _line_styles(runs), inputs.read_rounds()
-    return Sheet(
-        name,
-        tuple(_line_row(part, rounds, styles) for part in parts.by_dataset(runs)),
-        parts.privacy_legend(runs, styles, "series", styles),
-        (_seeds_note(runs), parts.privacy_footnote(runs)),
-        tuple(runs["run_id"]),
-    )
+    rows = tuple(_line_row(part, rounds, styles) for part in parts.by_dataset(runs))
+    legend = parts.privacy_legend(runs, styles, "series", styles)
+    return Sheet(name, rows, legend, (_seeds_note(runs), parts.privacy_footnote(runs)), tuple(runs["run_id"]))
 
 
 def _line_runs(inputs: FigureInputs) -> pd.DataFrame:
@@ -214,12 +208,8 @@ def _line_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style]
         values = _standard_errors(table.assign(value=factor * table[metric], x=table["round"], quantity=quantity))
         draw = partial(draw_curves, values=values, metric=metric, styles=styles)
         panels.append(parts.dataset_panel(table, quantity, draw, values, scale=quantity))
-    by_run = table.sort_values("round").groupby(["dataset", "series", "run_id"])["test_accuracy"]
-    tables = [
-        (100 * found).rename("value").reset_index().assign(x=place, quantity=f"accuracy_{word.split()[0]}")
-        for place, (word, found) in enumerate(zip(_PLACES, (by_run.max(), by_run.last()), strict=True))
-    ]
-    values = _standard_errors(pd.concat(tables))
+    ends = _best_and_last(runs, rounds, "test_accuracy")
+    values = _standard_errors(ends.assign(x=ends["quantity"].str.endswith("_last").astype(int)))
 
     def draw_points(axes: Axes) -> None:
         offsets = np.linspace(-0.15, 0.15, len(styles))
@@ -241,37 +231,38 @@ def by_rounds(inputs: FigureInputs, name: str) -> Sheet:
     choosing a round by the test items flatters. Raises DataError without runs of the figure's data set, and for two
     runs of one line, number of rounds and seed.
     """
-    dataset, runs = _DATASETS[name], _line_runs(inputs)
+    dataset, runs = _DATASETS[name.partition("-")[0]], _line_runs(inputs)
     runs = runs[runs["dataset"] == dataset]
     if runs.empty:
         raise expected("data sets of the scenario", f"no {dataset}", f"{dataset} for this figure", DataError)
     # all lines solid: dotted ones are last rounds
     styles = {text: replace(style, line="-") for text, style in _line_styles(runs).items()}
     epsilon = runs.assign(value=runs["epsilon_sound_item"], quantity="epsilon")
-    panels = [_metric_panel(runs, inputs.read_rounds(), metric, styles) for metric in METRICS]
+    rounds = inputs.read_rounds()
+    panels = [
+        _rounds_panel(_best_and_last(runs, rounds, metric), quantity, words, styles)
+        for metric, (quantity, words, _) in METRICS.items()
+    ]
     panels.append(_rounds_panel(epsilon, "epsilon", "ε that holds", styles))
     held = (
         "ε that holds: of an item, provable for the same run; claimed for every line: "
         f"ε = {parts.written(runs['epsilon'])}; δ = {parts.written(runs['delta'])}"
     )
-    return Sheet(
-        name,
-        (tuple(panels),),
-        tuple(LegendEntry(text, style) for text, style in styles.items()),
-        (_seeds_note(runs), "Filled: best round of each run; hollow: its last round", held),
-        tuple(runs["run_id"]),
-    )
+    legend = tuple(LegendEntry(text, style) for text, style in styles.items())
+    notes = (_seeds_note(runs), "Filled: best round of each run; hollow: its last round", held)
+    return Sheet(name, (tuple(panels),), legend, notes, tuple(runs["run_id"]))
 
 
-def _metric_panel(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles: dict[str, Style]) -> Panel:
-    quantity, words, factor = METRICS[metric]
-    by_run = rounds[rounds["run_id"].isin(runs["run_id"])].sort_values("round").groupby("run_id")[metric]
+def _best_and_last(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The runs twice: with the ``value`` of their best round, and of their last one, as their ``quantity`` says."""
+    quantity, _, factor = METRICS[metric]
+    by_run = rounds.sort_values("round").groupby("run_id")[metric]
     found = {"best": by_run.max() if quantity == "accuracy" else by_run.min(), "last": by_run.last()}
     tables = [
         runs.assign(value=factor * runs["run_id"].map(value), quantity=f"{quantity}_{which}")
         for which, value in found.items()
     ]
-    return _rounds_panel(pd.concat(tables), quantity, words, styles)
+    return pd.concat(tables)
 
 
 def _rounds_panel(table: pd.DataFrame, key: str, words: str, styles: dict[str, Style]) -> Panel:

@@ -166,8 +166,12 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
         above = any(not _mark_fits(panel, width * panel.weight / sum(p.weight for p in line)) for panel in line)
         for place, panel in enumerate(line):
             axes = figure.add_subplot(cells[place])
-            _draw(panel, axes, next(names), above)
+            panel.draw(axes)
             drawn.append((panel, axes))
+            own_line = "\n" if above and panel.synthetic else ""  # for the mark, below the heading
+            axes.set_title(f"({next(names)}) {panel.heading}{own_line}", loc="left")
+            if panel.synthetic:
+                axes.set_title("synthetic data", loc="right", fontsize=7, color="#A00000")
     strip.add(figure, height)
     return figure, _harmonise(drawn)
 
@@ -175,15 +179,6 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
 def _mark_fits(panel: Panel, width: float) -> bool:
     """Whether "synthetic data" stands beside the heading's last line; both axes' labels take up to an inch."""
     return 0.08 * (len(panel.heading.split("\n")[-1]) + 4) + 0.8 < width - 1.0
-
-
-def _draw(panel: Panel, axes: Axes, letter: str, above: bool) -> None:
-    """Draws a panel; ``above``: the mark "synthetic data" has a line of its own, the heading is above it."""
-    panel.draw(axes)
-    own_line = "\n" if above and panel.synthetic else ""
-    axes.set_title(f"({letter}) {panel.heading}{own_line}", loc="left")
-    if panel.synthetic:
-        axes.set_title("synthetic data", loc="right", fontsize=7, color="#A00000")
 
 
 def _harmonise(drawn: Sequence[tuple[Panel, Axes]]) -> dict[str, tuple[float, float, str]]:
@@ -219,23 +214,18 @@ class _Strip:
     def add(self, figure: Figure, height: float) -> None:
         """Places legend and notes at the bottom of ``figure``; ``height`` of the whole figure in inches."""
         if self.legend:
-            handles = [_handle(entry.style, entry.text, entry.filled) for entry in self.legend]
+            handles = [_handle(entry) for entry in self.legend]
             place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, self.height / height)}
-            space: dict[str, Any] = {
-                "handlelength": 3.4,
-                "columnspacing": 1.6,
-                "labelspacing": 0.5,
-                "borderaxespad": 0.2,
-            }
-            figure.legend(handles=handles, ncols=self.columns, **place, **space).set_in_layout(False)
+            place |= {"handlelength": 3.4, "columnspacing": 1.6, "labelspacing": 0.5, "borderaxespad": 0.2}
+            figure.legend(handles=handles, ncols=self.columns, **place).set_in_layout(False)
         look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 7.3, "color": "#404040"}
         figure.text(0.5, 0.05 / height, "\n".join(self.notes), **look).set_in_layout(False)
 
 
-def _handle(style: Style, label: str, filled: bool) -> Line2D:
-    face = style.color if filled else "white"
+def _handle(entry: LegendEntry) -> Line2D:
+    style, face = entry.style, entry.style.color if entry.filled else "white"
     look: dict[str, Any] = {"linestyle": style.line, "marker": style.marker, "markerfacecolor": face}
-    return Line2D([], [], color=style.color, label=label, **look)
+    return Line2D([], [], color=style.color, label=entry.text, **look)
 
 
 def _save(figure: Figure, stem: Path, source: str = "") -> list[Path]:

@@ -4,20 +4,23 @@ For each data set: accuracy and loss over rounds, and histograms of mini-batches
 items and by distinct subjects.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from subjectdp.data.statistics import Setting, paper_settings
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
-from subjectdp.figures.histograms import AXIS_LABELS, counts_by_value, histogram, run_means, shares
 from subjectdp.figures.panels import Panel, Sheet
-from subjectdp.figures.rounds import METRICS, curve_panel
+from subjectdp.figures.parts import METRICS, curve_panel
 from subjectdp.figures.style import ALGORITHM_STYLES, Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.intervals import bands
+from subjectdp.results.intervals import bands, t_half_width
 from subjectdp.results.labels import dataset_name, datasets_in_order
 from subjectdp.results.select import sampling_runs
 
@@ -30,6 +33,13 @@ _SWEPT = {
     "mean_largest_group": "mean largest group (items)",
     "mean_subjects": "mean distinct subjects",
 }
+AXIS_LABELS = {
+    "largest_group": "largest subject group in a mini-batch (items)",
+    "subjects": "distinct subjects in a mini-batch",
+}
+_INK = "#202020"
+_MAX_BARS = 45
+_MAX_ERROR_BARS = 12  # more would hide the histogram's shape
 _MAX_CURVES = 5
 _SCALE_STYLES = {"largest_group": ALGORITHM_STYLES["LocalGroupDP"], "subjects": ALGORITHM_STYLES["HiGradAvgDP (v1)"]}
 
@@ -91,19 +101,9 @@ def _counts(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]) -
 
 def _sheet(name: str, rows: Sequence[Sequence[Panel]], runs: pd.DataFrame, notes: list[str]) -> Sheet:
     """A sheet with the algorithms' legend and the notes that every training figure carries."""
-    told = [
-        parts.seed_note(runs),
-        parts.privacy_footnote(runs),
-        _counted_note([p for row in rows for p in row]),
-        *notes,
-    ]
-    return Sheet(
-        name,
-        tuple(tuple(row) for row in rows),
-        parts.privacy_legend(runs, styles_for(runs["label"])),
-        tuple(note for note in told if note),
-        tuple(runs["run_id"]),
-    )
+    told = (parts.seed_note(runs), parts.privacy_footnote(runs), _counted_note([p for row in rows for p in row]))
+    legend = parts.privacy_legend(runs, styles_for(runs["label"]))
+    return Sheet(name, tuple(map(tuple, rows)), legend, tuple(filter(None, (*told, *notes))), tuple(runs["run_id"]))
 
 
 def _counted_note(panels: list[Panel]) -> str:
@@ -129,15 +129,9 @@ def uneven(inputs: FigureInputs, name: str) -> Sheet:
     seeds = parts.seed_note(runs.assign(place=runs["label"] + runs["alpha"].map(str)), "place")
     told = f"{seeds}. ε in the legend at α = {parts.written(base['alpha'])}"
     counted = _counted_note([panel for row in rows for panel in row])
-    return Sheet(
-        name,
-        tuple(rows),
-        parts.privacy_legend(base, styles),
-        (told, parts.privacy_footnote(base), counted, *notes),
-        tuple(runs["run_id"]),
-        row_height=2.1,
-        panel_width=2.33,
-    )
+    notes = [told, parts.privacy_footnote(base), counted, *notes]
+    legend, run_ids = parts.privacy_legend(base, styles), tuple(runs["run_id"])
+    return Sheet(name, tuple(rows), legend, tuple(notes), run_ids, row_height=2.1, panel_width=2.33)
 
 
 def _sweep_row(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]) -> tuple[Panel, ...]:
@@ -154,10 +148,7 @@ def _sweep_row(runs: pd.DataFrame, steps: pd.DataFrame, styles: dict[str, Style]
 def _sweep_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> Panel:
     values = bands(runs, ["dataset", "label", "alpha"], "value")
     values = parts.plotted(values.rename(columns={"label": "series", "alpha": "x"}), quantity=quantity)
-
-    def draw(axes: Axes) -> None:
-        _draw_sweep(axes, values, styles, _SWEPT[quantity])
-
+    draw = partial(_draw_sweep, values=values, styles=styles, label=_SWEPT[quantity])
     return parts.dataset_panel(runs, quantity, draw, values, scale="accuracy" if quantity == "final_accuracy" else None)
 
 
@@ -177,17 +168,11 @@ def _curve_row(runs: pd.DataFrame, rounds: pd.DataFrame, styles: dict[str, Style
     found = sorted(runs["alpha"].unique())
     last, count = len(found) - 1, min(len(found), _MAX_CURVES)
     picks = sorted({round(index * last / max(1, count - 1)) for index in range(count)})
-    return tuple(
-        curve_panel(
-            runs[runs["alpha"] == alpha],
-            rounds,
-            "test_accuracy",
-            styles,
-            words=f", α = {alpha:g}",
-            key=f"accuracy_alpha_{alpha:g}",
-        )
-        for alpha in (found[pick] for pick in picks)
-    )
+    panels = []
+    for alpha in (found[pick] for pick in picks):
+        named = {"words": f", α = {alpha:g}", "key": f"accuracy_alpha_{alpha:g}"}
+        panels.append(curve_panel(runs[runs["alpha"] == alpha], rounds, "test_accuracy", styles, **named))
+    return tuple(panels)
 
 
 def at_paper_scale(inputs: FigureInputs, name: str) -> Sheet:
@@ -199,7 +184,8 @@ def at_paper_scale(inputs: FigureInputs, name: str) -> Sheet:
     quantity = "largest_group" if name.startswith("group_sizes") else "subjects"
     table = inputs.read_statistics()
     drawn = {str(setting): part for setting, part in table.groupby("setting")}
-    settings = sorted((s for s in paper_settings() if s.name in drawn), key=_place)
+    settings = [setting for setting in paper_settings() if setting.name in drawn]
+    settings.sort(key=lambda setting: (_is_small(setting), setting.dataset, setting.alpha))
     panels = [_histogram(s, drawn[s.name], quantity) for s in settings if s.alpha == 1.0]
     for dataset in datasets_in_order(setting.dataset for setting in settings):
         swept = [s for s in settings if s.dataset == dataset and not _is_small(s)]
@@ -219,15 +205,6 @@ def _is_small(setting: Setting) -> bool:
     return setting.name.startswith("small")
 
 
-def _place(setting: Setting) -> tuple[bool, str, float]:
-    """FEMNIST, Shakespeare, Small-FEMNIST; each by α."""
-    return _is_small(setting), setting.dataset, setting.alpha
-
-
-def _published(setting: Setting, quantity: str) -> float | None:
-    return setting.published.largest_group if quantity == "largest_group" else setting.published.subjects
-
-
 def _heading(setting: Setting) -> str:
     small = "Small-" if _is_small(setting) else ""
     return f"{small}{dataset_name(setting.dataset)}, {setting.subjects:,} subjects"
@@ -235,7 +212,7 @@ def _heading(setting: Setting) -> str:
 
 def _histogram(setting: Setting, part: pd.DataFrame, quantity: str) -> Panel:
     values, mean = shares(part, quantity, setting.dataset), float(part[quantity].mean())
-    draw = histogram(values, quantity, _SCALE_STYLES[quantity], mean, _published(setting, quantity))
+    draw = histogram(values, quantity, _SCALE_STYLES[quantity], mean, getattr(setting.published, quantity))
     return Panel(setting.name, _heading(setting), draw, values, False)
 
 
@@ -245,7 +222,7 @@ def _means(settings: Sequence[Setting], drawn: dict[str, pd.DataFrame], quantity
     means = [float(drawn[setting.name][quantity].mean()) for setting in settings]
     facts = {"dataset": dataset, "series": dataset_name(dataset), "quantity": f"mean_{quantity}"}
     values = parts.plotted(pd.DataFrame({"x": [s.alpha for s in settings], "mean": means}), **facts)
-    stated = {s.alpha: value for s in settings if (value := _published(s, quantity)) is not None}
+    stated = {s.alpha: value for s in settings if (value := getattr(s.published, quantity)) is not None}
 
     def draw(axes: Axes) -> None:
         label = "mean " + AXIS_LABELS[quantity].replace(" in a mini-batch", "")
@@ -257,3 +234,83 @@ def _means(settings: Sequence[Setting], drawn: dict[str, pd.DataFrame], quantity
             axes.set_ylim(0, max(axes.get_ylim()[1], 1.15 * max(stated.values())))
 
     return Panel(f"{dataset}_alpha", _heading(settings[0]), draw, values, False)
+
+
+def run_means(steps: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """Mean of ``quantity`` over the mini-batches of each run: columns run_id, value."""
+    part = steps[steps["quantity"] == quantity]
+    total = (part["value"] * part["minibatches"]).groupby(part["run_id"]).sum()
+    count = part["minibatches"].groupby(part["run_id"]).sum()
+    return (total / count).rename("value").rename_axis("run_id").reset_index()
+
+
+def counts_by_value(runs: pd.DataFrame, steps: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """Mini-batches by value of ``quantity``, mean over the runs' seeds; a value that a seed lacks counts as 0.
+
+    ``x`` is the lower end of one of at most 45 bins of equal whole width, which is the name of the index. Columns
+    :data:`VALUE_COLUMNS`. Raises DataError without mini-batches.
+    """
+    part = steps[(steps["quantity"] == quantity) & steps["run_id"].isin(runs["run_id"])]
+    if part.empty:
+        wanted = "some for the runs of this figure"
+        raise expected(f"mini-batches counted by {quantity}", "none", wanted, DataError)
+    table, width = _binned(
+        part.pivot_table(index="value", columns="run_id", values="minibatches", aggfunc="sum", fill_value=0)
+    )
+    half = t_half_width(table.std(axis=1, ddof=1).to_numpy(), table.shape[1])
+    mean = table.mean(axis=1).to_numpy()
+    values = pd.DataFrame({"x": table.index.astype(float), "mean": mean, "low": mean - half, "high": mean + half})
+    facts = {"quantity": f"minibatches_by_{quantity}", "series": runs["label"].iloc[0]}
+    facts |= {"dataset": runs["dataset"].iloc[0], "seeds": table.shape[1]}
+    return parts.plotted(values, **facts).rename_axis(str(width))
+
+
+def shares(part: pd.DataFrame, quantity: str, dataset: str) -> pd.DataFrame:
+    """Share (%) of one setting's mini-batches by value, in bins as :func:`counts_by_value` has them."""
+    counts = part[quantity].value_counts()
+    table, width = _binned(100.0 * counts / counts.sum())
+    values = pd.DataFrame({"x": table.index.astype(float), "mean": table.to_numpy()})
+    facts = {"dataset": dataset, "quantity": f"share_by_{quantity}", "series": part["setting"].iloc[0]}
+    return parts.plotted(values, **facts).rename_axis(str(width))
+
+
+def _binned(table: pd.Series | pd.DataFrame) -> tuple[Any, int]:
+    """Sums over at most 45 bins of equal whole width, by their lower ends; and the width."""
+    first, last = int(table.index.min()), int(table.index.max())
+    width = -(-(last - first + 1) // _MAX_BARS)
+    places = first + (table.index.to_numpy() - first) // width * width
+    return table.groupby(places).sum().reindex(range(first, last + 1, width), fill_value=0), width
+
+
+def histogram(
+    values: pd.DataFrame, quantity: str, style: Style, mean: float, paper: float | None = None
+) -> Callable[[Axes], None]:
+    """Draws bars over the values of a quantity (a key of :data:`AXIS_LABELS`), with error bars if they are few.
+
+    A solid line stands at ``mean``, a dotted one at the number that a ``paper`` prints.
+    """
+    width = int(str(values.index.name or 1))
+    x, height = values["x"].to_numpy(dtype=float) + (width - 1) / 2, values["mean"].to_numpy(dtype=float)
+
+    def draw(axes: Axes) -> None:
+        axes.bar(x, height, width=0.86 * width, color=style.color, alpha=0.55, edgecolor=style.color, linewidth=0.6)
+        if values["low"].notna().any() and len(values) <= _MAX_ERROR_BARS:
+            error = np.clip(values["high"].to_numpy(dtype=float) - height, 0, None)
+            axes.errorbar(x, height, yerr=error, fmt="none", ecolor=_INK, elinewidth=0.9, capsize=2)
+        axes.axvline(mean, color=_INK, linewidth=1.2, label=f"mean {mean:.{1 if mean >= 100 else 2}f}")
+        if paper is not None:
+            axes.axvline(paper, color=_INK, linewidth=1.2, linestyle=":", label=f"paper {paper:g}")
+        axes.set_ylim(0, parts.highest(values) * 1.22)
+        axes.set_xlabel(AXIS_LABELS[quantity])
+        share = str(values["quantity"].iloc[0]).startswith("share")
+        axes.set_ylabel("share of mini-batches (%)" if share else "mini-batches in a run")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+        axes.set_xlim(x.min() - 0.8 * width, x.max() + 0.8 * width)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+        axes.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:g}")
+        )
+        axes.grid(visible=False, axis="x")
+        axes.legend(loc="upper right", handlelength=1.6, fontsize=7.5)
+
+    return draw

@@ -1,6 +1,8 @@
 """What the figures share: panels of a data set, plotted values, lines, marks and axes, legends and notes."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,14 @@ from matplotlib.transforms import ScaledTranslation
 
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
 from subjectdp.figures.style import Style, in_order
+from subjectdp.results.intervals import bands
 from subjectdp.results.labels import dataset_name, datasets_in_order, format_epsilon
 from subjectdp.results.select import CONDITIONAL_NOTE, are_private, is_conditional, privacy_note
 
 GREY = "#404040"
+METRICS = {"test_accuracy": ("accuracy", "test accuracy (%)", 100.0), "test_loss": ("loss", "test loss (nats)", 1.0)}
+MARKS = 8
+_LOG_RATIO = 30.0  # largest ratio of losses on a linear axis
 
 
 def by_dataset(runs: pd.DataFrame) -> list[pd.DataFrame]:
@@ -38,11 +44,8 @@ def dataset_panel(
 def plotted(frame: pd.DataFrame, **columns: Any) -> pd.DataFrame:
     """``frame`` with more ``columns``, as :data:`VALUE_COLUMNS`; one seed and no interval where it states none."""
     frame = frame.assign(**columns)
-    absent = {name: value for name, value in _ABSENT.items() if name not in frame}
-    return frame.assign(**absent)[VALUE_COLUMNS]
-
-
-_ABSENT = {"low": np.nan, "high": np.nan, "seeds": 1}
+    absent = {"low": np.nan, "high": np.nan, "seeds": 1}
+    return frame.assign(**{name: value for name, value in absent.items() if name not in frame})[VALUE_COLUMNS]
 
 
 def written(values: Iterable[float]) -> str:
@@ -132,12 +135,7 @@ def decades(axis: Axis, subs: Sequence[float] = (1.0,), most: int | None = None)
     """Ticks at ``subs`` times powers of ten, at most ``most``, as plain numbers."""
     axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=most))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
-
-
-def plain(value: float) -> str:
-    """A number on a logarithmic axis."""
-    return format_epsilon(value) if value >= 1 else f"{value:g}"
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_epsilon(value) if value >= 1 else f"{value:g}"))
 
 
 def ticks_at(axes: Axes, places: Sequence[float], ticks: str = "{:g}") -> None:
@@ -200,3 +198,76 @@ def privacy_footnote(runs: pd.DataFrame) -> str:
     dagger = f"{CONDITIONAL_NOTE}. " if is_conditional(private) else ""
     sound = f"Sound ε: what the same run guarantees an item, or a subject over all its silos{order}"
     return f"{star}{dagger}{sound}; δ = {written(private['delta'])}"
+
+
+def curve_values(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: str = "label") -> pd.DataFrame:
+    """Bands of ``metric`` by round for each value of the runs' column ``series`` (one data set)."""
+    facts = runs[["run_id", "dataset", series]]
+    table = rounds.merge(facts, on="run_id", how="inner", validate="many_to_one")
+    quantity, _, factor = METRICS[metric]
+    values = bands(table.assign(value=table[metric] * factor), ["dataset", series, "round"], "value")
+    return plotted(values.rename(columns={series: "series", "round": "x"}), quantity=quantity)
+
+
+def curve_panel(
+    runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles: dict[str, Style], series: str = "label", **more: Any
+) -> Panel:
+    """A panel of ``metric`` over rounds for the runs of one data set; ``more`` as of :func:`dataset_panel`.
+
+    Panels of one metric and data set share their y-range.
+    """
+    quantity = METRICS[metric][0]
+    values = curve_values(runs, rounds, metric, series)
+    chance = 100 * float(runs["most_frequent_class"].mean()) if quantity == "accuracy" else math.nan
+    seeds = _seed_lines(runs, rounds, metric, series)
+    draw = partial(draw_curves, values=values, metric=metric, styles=styles, seeds=seeds, chance=chance)
+    facts = {"key": quantity, "scale": f"{quantity}_{runs['dataset'].iloc[0]}", **more}
+    return dataset_panel(runs, draw=draw, values=values, **facts)
+
+
+def _seed_lines(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: str) -> list[tuple[str, pd.DataFrame]]:
+    """The series and the rounds (columns x, value) of each run, if a series has several seeds."""
+    several = runs[runs.groupby(series)["seed"].transform("nunique") > 1]
+    factor = METRICS[metric][2]
+    parts = [(name, rounds[rounds["run_id"] == run]) for run, name in several[["run_id", series]].to_numpy()]
+    return [(str(name), pd.DataFrame({"x": part["round"], "value": part[metric] * factor})) for name, part in parts]
+
+
+def draw_curves(
+    axes: Axes,
+    values: pd.DataFrame,
+    metric: str,
+    styles: dict[str, Style],
+    seeds: Sequence[tuple[str, pd.DataFrame]] = (),
+    chance: float = math.nan,
+) -> None:
+    """Fills a panel of curves.
+
+    Args:
+        axes: the panel's.
+        values: means and bands (:data:`VALUE_COLUMNS`).
+        metric: a key of :data:`METRICS`.
+        styles: of the series.
+        seeds: series, and columns x and value, of each run that gets a thin line.
+        chance: accuracy in per cent of always predicting the most frequent class, a dotted line; NaN: none.
+    """
+    for name, line in seeds:
+        axes.plot(line["x"], line["value"], color=styles[name].color, linewidth=0.5, alpha=0.45)
+    draw_lines(axes, values, styles, MARKS)
+    rounds_axis(axes, values)
+    axes.set_ylabel(METRICS[metric][1])
+    # The largest mean or seed, not the end of a band: with few seeds that is far away.
+    top = 1.08 * float(np.nanmax([*values["mean"], *(float(line["value"].max()) for _, line in seeds)]))
+    positive = values.loc[values["mean"] > 0, "mean"]
+    if metric == "test_accuracy":
+        shown = 1.0
+        if math.isfinite(chance):
+            shown = 1.2 * chance  # also of runs that learn nothing
+            axes.axhline(chance, color=GREY, linestyle=(0, (1, 2)), linewidth=1.0, zorder=1)
+            look = {"ha": "right", "va": "bottom", "fontsize": 7, "xycoords": axes.get_yaxis_transform()}
+            write_beside(axes, f"most frequent class {chance:.1f} %", (1.0, chance), (-2, 1.5), **look)
+        axes.set_ylim(0, min(100.0, max(shown, top)))
+    elif not positive.empty and positive.max() / positive.min() > _LOG_RATIO:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, max(1e-3, top))

@@ -5,6 +5,7 @@ A claim is what a paper states and no guarantee; sound is what an accountant pro
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,18 +53,11 @@ def statements(inputs: FigureInputs, name: str) -> Sheet:
     )
     if is_conditional(private):
         notes = [CONDITIONAL_NOTE, *notes]
-    return Sheet(
-        name,
-        tuple((panel,) for panel in panels),
-        tuple(
-            LegendEntry(text, Style(GREY, marker, "--" if marker == "none" else "none"))
-            for text, marker in STATEMENTS.values()
-        ),
-        (told, *notes),
-        tuple(private["run_id"]),
-        panel_width=PAGE_WIDTH,
-        row_heights=tuple(1.0 + 0.27 * panel.values["series"].nunique() for panel in panels),
-    )
+    looks = ((text, Style(GREY, mark, "--" if mark == "none" else "none")) for text, mark in STATEMENTS.values())
+    legend = tuple(LegendEntry(*look) for look in looks)
+    heights = tuple(1.0 + 0.27 * panel.values["series"].nunique() for panel in panels)
+    rows, run_ids = tuple((panel,) for panel in panels), tuple(private["run_id"])
+    return Sheet(name, rows, legend, (told, *notes), run_ids, panel_width=PAGE_WIDTH, row_heights=heights)
 
 
 def series_names(runs: pd.DataFrame) -> pd.Series:
@@ -165,27 +159,15 @@ def accuracy(inputs: FigureInputs, name: str) -> Sheet:
     told = f"{seeds}; δ = {parts.written(runs['delta'])}; ε: the largest over the seeds"
     strip = "Right strip: no noise, or no finite ε can be stated"
     marked = (CONDITIONAL_NOTE,) if is_conditional(runs) else ()
-    return Sheet(
-        name,
-        tuple(tuple(_accuracy_panel(part, unit, styles) for unit in UNITS) for part in parts.by_dataset(runs)),
-        _accuracy_legend(runs, styles),
-        (told, strip, *marked, *notes),
-        tuple(runs["run_id"]),
-        row_height=2.9,
-    )
-
-
-def _accuracy_legend(runs: pd.DataFrame, styles: dict[str, Style]) -> tuple[LegendEntry, ...]:
-    """The algorithms, the meaning of filled and open marks, and of rings if there are runs in sound mode."""
-    entries = [
-        LegendEntry(label, Style(styles[label].color, styles[label].marker, "none"))
-        for label in in_order(runs["label"])
-    ]
+    looks = ((label, Style(styles[label].color, styles[label].marker, "none")) for label in in_order(runs["label"]))
+    entries = [LegendEntry(*look) for look in looks]
     entries.append(LegendEntry("filled: provable ε", Style(GREY, "D", "none")))
     entries.append(LegendEntry("open: no guarantee (a claim, or none)", Style(GREY, "D", "none"), False))
     if (runs["mode"] == "sound").any():
         entries.append(LegendEntry("ring: run in sound mode", Style(GREY, "o", "none"), False))
-    return tuple(entries)
+    rows = tuple(tuple(_accuracy_panel(part, unit, styles) for unit in UNITS) for part in parts.by_dataset(runs))
+    notes = [told, strip, *marked, *notes]
+    return Sheet(name, rows, tuple(entries), tuple(notes), tuple(runs["run_id"]), row_height=2.9)
 
 
 def _accuracy_panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> Panel:
@@ -193,10 +175,7 @@ def _accuracy_panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> 
     facts = runs.groupby("series").first()
     looks = {str(name): (styles[row["label"]], row["mode"] == "sound") for name, row in facts.iterrows()}
     conditional = {str(name) for name, part in runs.groupby("series") if unit == "subject" and is_conditional(part)}
-
-    def draw(axes: Axes) -> None:
-        _draw_accuracy(axes, values, looks, conditional)
-
+    draw = partial(_draw_accuracy, values=values, looks=looks, conditional=conditional)
     scale = f"accuracy_{runs['dataset'].iloc[0]}"
     return parts.dataset_panel(runs, unit, draw, values, f", {UNITS[unit][1]}", scale=scale)
 

@@ -1,17 +1,22 @@
-"""What runs cost, and what they train on: time and memory by algorithm, items by subject and silo."""
+"""What runs cost, and what they train on: time and memory by algorithm, items by subject and silo, caps on them."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from subjectdp.api.questions import Cap
 from subjectdp.data.partition import Partition, load_partition
+from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
 from subjectdp.figures.panels import PAGE_WIDTH, Panel, Sheet
-from subjectdp.figures.style import Style, in_order, styles_for
+from subjectdp.figures.style import Style, figure_style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
 from subjectdp.results.labels import dataset_name, datasets_in_order
@@ -65,7 +70,9 @@ def _cost_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> 
 def partition(inputs: FigureInputs, name: str) -> Sheet:
     """A heat map of items by subject and silo, and bars, for each data set and α, at most four, of one seed."""
     first: dict[tuple[str, float], Partition] = {}
-    for each in sorted(map(load_partition, inputs.read_partitions()), key=lambda found: int(found.facts["seed"])):
+    if not inputs.partitions:
+        raise expected("partitions of the figure", "none", "at least one partition folder", DataError)
+    for each in sorted(map(load_partition, inputs.partitions), key=lambda found: int(found.facts["seed"])):
         first.setdefault(setting_of(each), each)
     order = datasets_in_order(dataset for dataset, _ in first)
     keys, notes = sorted(first, key=lambda key: (order.index(key[0]), key[1])), []
@@ -82,14 +89,14 @@ def setting_of(partition: Partition) -> tuple[str, float]:
     """Data set and α of a partition; 1 is the uniform distribution."""
     shape = partition.facts["partition"]
     alpha = float(shape["alpha"]) if shape["distribution"] == "power" else 1.0
-    return str(partition.facts.get("data", {}).get("dataset", "data set unknown")), alpha
+    return str(partition.facts["data"]["dataset"]), alpha
 
 
 def _named(partition: Partition, what: str) -> dict[str, Any]:
     """Key, heading and origin of a panel of one partition."""
     dataset, alpha = setting_of(partition)
     facts = {"key": f"{dataset}_alpha_{alpha:g}_{what}", "heading": f"{dataset_name(dataset)}, α = {alpha:g}"}
-    return {**facts, "synthetic": bool(partition.facts.get("data", {}).get("synthetic", False))}
+    return {**facts, "synthetic": bool(partition.facts["data"]["synthetic"])}
 
 
 def _heat_panel(partition: Partition) -> Panel:
@@ -147,3 +154,21 @@ def _bar_panel(partition: Partition) -> Panel:
         axes.legend(handles=[bars, line], loc="upper center", ncols=2, fontsize=7.5)
 
     return Panel(**_named(partition, "silos"), draw=draw, values=values)
+
+
+def draw_caps(rows: Sequence[Cap], path: str | Path) -> None:
+    """What caps on a person's items cost: noise and losses over the cap, drawn into ``path`` as its ending says."""
+    caps = [row.cap for row in rows]
+    with figure_style():
+        figure, (noise, lost) = plt.subplots(1, 2, figsize=(7.0, 2.6), layout="constrained")
+        noise.plot(caps, [1000 * row.noise_per_item for row in rows], "o-")
+        noise.set(xlabel="cap on a person's items at a silo", ylabel="noise for 1,000 items kept")
+        lost.plot(caps, [100 * row.items_lost for row in rows], "o-", label="items lost")
+        lost.plot(caps, [100 * row.people_touched for row in rows], "s--", label="people touched")
+        lost.set(xlabel="cap on a person's items at a silo", ylabel="%", ylim=(0, None))
+        lost.legend()
+        for axes in (noise, lost):
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(caps, [str(cap) for cap in caps])
+        figure.savefig(path)
+        plt.close(figure)

@@ -67,6 +67,7 @@ def write_results_page(
     runs = read_table(sources.runs_summary, _RUNS)[_RUNS]
     scores = read_table(sources.scorecard, [*_SCORES, "counted"])
     ranked = scores.sort_values("verdict", key=lambda column: column.map(_ORDER.index), kind="stable")
+    undecided = scores["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_AT_THIS_SCALE])
     write_page(
         target,
         f"{config.get('name', 'Results')}: runs, and the privacy that each has",
@@ -87,8 +88,8 @@ def write_results_page(
             _verdicts(scores),
             ("Scorecard", "Each printed number, ours with its 95 % interval, and the verdict.", ranked[_SCORES]),
         ],
-        folded=not _decided_by_runs(scores),
         minutes=_minutes(manifests, sources),
+        folded=bool((undecided | (scores["evidence"] != "training")).all()),  # accounting decides in every scenario
         links={f"tables/{name}.html": label for name, label in tables.items()},
     )
 
@@ -104,12 +105,6 @@ def _minutes(manifests: Iterable[Mapping[str, Any]], sources: ResultSources) -> 
             seconds.setdefault(file.parent.name.replace("_", " "), []).append(sum(float(row["s"]) for row in rows))
     stages = [(stage, len(each), sum(each) / 60) for stage, each in seconds.items()]
     return sorted(stages, key=lambda stage: -stage[2])
-
-
-def _decided_by_runs(scores: pd.DataFrame) -> bool:
-    """Whether the scenario's runs decide a number of the papers; accounting decides the same ones in every scenario."""
-    undecided = scores["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_AT_THIS_SCALE])
-    return bool((~undecided & (scores["evidence"] == "training")).any())
 
 
 def _verdicts(scores: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:

@@ -76,7 +76,7 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "test_accuracy_percent": round(accuracy.mean, 3),
         "test_accuracy_half_width": round(accuracy.half_width, 3),
         "validation_accuracy_percent": round(validation.mean, 3),
-        "test_loss": round(_mean(part["final_test_loss"]), 4),
+        "test_loss": round(part["final_test_loss"].mean(skipna=False), 4),
         "epsilon_as_published": published,
         "published_guarantee": "" if math.isnan(published) else "no",
         **{name: largest_of(part[name]) for name in _SOUND},
@@ -85,8 +85,8 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "predicted_subjects": largest_of(part["predicted_subjects"]),
         "epsilon_predicted": largest_of(part["epsilon_predicted"]),
         "rounds_executed": int(part["rounds_executed"].max()),
-        "wall_seconds": round(_mean(part["wall_seconds"]), 1),
-        "peak_memory_mb": round(_mean(part["peak_memory_mb"]), 1),
+        "wall_seconds": round(part["wall_seconds"].mean(skipna=False), 1),
+        "peak_memory_mb": round(part["peak_memory_mb"].mean(skipna=False), 1),
         "run_ids": " ".join(sorted(part["run_id"])),
     }
 
@@ -101,15 +101,10 @@ def _all_seeds(part: pd.DataFrame) -> float:
     return epsilon_of(together, float(part["delta"].iloc[0]), resolution=SEARCH)
 
 
-def _mean(values: pd.Series) -> float:
-    return float(np.mean(values.to_numpy(dtype=np.float64)))
-
-
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    datasets, labels = datasets_in_order(table["dataset"]), in_order(table["label"])
-    keys = table[["dataset", "label", "alpha", "silos_per_subject", "subjects", "mode", "epsilon"]].assign(
-        dataset=table["dataset"].map(datasets.index),
-        label=table["label"].map(labels.index),
-        mode=table["mode"].fillna(""),
+    places = {"dataset": datasets_in_order(table["dataset"]).index, "label": in_order(table["label"]).index}
+    keys = table.assign(
+        mode=table["mode"].fillna(""), **{name: table[name].map(place) for name, place in places.items()}
     )
-    return table.loc[keys.sort_values(list(keys.columns)).index].reset_index(drop=True)
+    order = ["dataset", "label", "alpha", "silos_per_subject", "subjects", "mode", "epsilon"]
+    return table.loc[keys.sort_values(order).index].reset_index(drop=True)

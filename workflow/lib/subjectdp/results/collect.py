@@ -15,7 +15,7 @@ import pandas as pd
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import is_intact, sha256_of, write_frame
 from subjectdp.results.inputs import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS, read_frame, read_json
-from subjectdp.results.labels import predicted_label
+from subjectdp.results.labels import run_label
 from subjectdp.results.shown_runs import setting_columns
 
 QUANTITIES = ("items", "subjects", "largest_group")
@@ -96,28 +96,22 @@ def _step_counts(folder: Path) -> pd.DataFrame:
 def _row(manifest: dict[str, Any], rounds: pd.DataFrame, path: Path) -> dict[str, Any]:
     try:
         row = setting_columns(manifest["config"]) | _facts(manifest) | _epsilons(manifest["privacy"])
-        row["batch_size"] = _mean_batch(manifest, row["batch_size"])
+        if (q := manifest["config"]["training"].get("sampling_fraction")) is not None:  # the mean over the silos
+            items = [int(silo["items"]) for silo in manifest["plan"]["silos"]]
+            row["batch_size"] = round(float(q) * sum(items) / len(items))
     except (KeyError, TypeError) as problem:
         raise DataError(f"Expected {path} to be a whole run manifest, got one without {problem}.") from problem
     last = rounds.iloc[-1]
     return row | {f"final_{name}": float(last[name]) for name in ("test_accuracy", "test_loss", "validation_accuracy")}
 
 
-def _mean_batch(manifest: dict[str, Any], batch_size: int) -> int:
-    q = manifest["config"]["training"].get("sampling_fraction")
-    if q is None:
-        return batch_size
-    items = [int(silo["items"]) for silo in manifest["plan"]["silos"]]
-    return round(float(q) * sum(items) / len(items))
-
-
 def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
     counts = manifest["partition"]["counts"]
-    label, predicted = manifest["algorithm"], manifest["privacy"].get("predicted")
+    predicted = manifest["privacy"].get("predicted")
     return {
         "run_id": manifest["run_id"],
         # marked if the noise is predicted, so that such runs are never mixed with others
-        "label": label if predicted is None else predicted_label(label, int(predicted["subjects"])),
+        "label": run_label(manifest["algorithm"], None if predicted is None else int(predicted["subjects"])),
         "synthetic": bool(manifest["synthetic"]),
         "subjects": counts["subjects"],
         "train_items": counts.get("train_items", math.nan),  # of a federation nobody knows them

@@ -84,7 +84,7 @@ class FigureInputs:
     statistics: Path | None = None  # mini-batches drawn by sampling alone (data.statistics)
     partitions: tuple[Path, ...] = ()  # partition folders
     counterexample: Path | None = None  # counterexample to joint noise (auditing.counterexample)
-    audit: Path | None = None  # findings of the audits (auditing.findings)
+    audit: Path | None = None  # findings of the audits (auditing.suite)
     accounting: Path | None = None  # the papers' settings by accounting alone (scorecard.paper_accounting)
     utility: Path | None = None  # excess loss of a convex model (utility.EXCESS_COLUMNS)
     noise: Path | None = None  # noise on the averaged gradient, planned and measured (utility)
@@ -147,9 +147,3 @@ class FigureInputs:
             allowed = f"among {', '.join(known)}"
             raise expected(f"settings of {self.statistics}", unknown, allowed, DataError)
         return table
-
-    def read_partitions(self) -> tuple[Path, ...]:
-        """The partition folders; DataError if there is none."""
-        if not self.partitions:
-            raise expected("partitions of the figure", "none", "at least one partition folder", DataError)
-        return self.partitions

@@ -8,18 +8,13 @@ from subjectdp.data.catalogue import DATASETS
 _PREDICTED = " [noise of "
 
 
-def predicted_label(label: str, subjects: int) -> str:
-    """The label of runs trained with the noise of more subjects than they have; every table and figure shows it."""
-    return f"{label}{_PREDICTED}{subjects:,} subjects]"
-
-
 def run_label(label: str, predicted_subjects: int | None) -> str:
-    """A run's label: the algorithm's, marked by :func:`predicted_label` if its noise is predicted."""
-    return label if predicted_subjects is None else predicted_label(label, predicted_subjects)
+    """The algorithm's label; marked, in every table and figure, if the noise is that of more subjects."""
+    return label if predicted_subjects is None else f"{label}{_PREDICTED}{predicted_subjects:,} subjects]"
 
 
 def algorithm_label(label: str) -> str:
-    """The algorithm's own label, without the mark of :func:`predicted_label`."""
+    """The algorithm's own label, without the mark of :func:`run_label`."""
     return label.partition(_PREDICTED)[0]
 
 

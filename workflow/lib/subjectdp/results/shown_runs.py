@@ -5,11 +5,9 @@ Decided from settings alone, so that a figure that cannot be drawn is refused be
 """
 
 import json
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from subjectdp.algorithms.registry import is_private
@@ -20,8 +18,8 @@ from subjectdp.results.labels import dataset_name, datasets_in_order, format_num
 Row = Mapping[Any, Any]
 """A run: its label, and at least the columns of :func:`setting_columns`."""
 
+_MOST_TRIED = 1000  # settings that are looked at; of more no figure shows each
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
-_MOST_COMBINATIONS = 1000
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
 
 
@@ -111,20 +109,21 @@ def _with_other_keys(row: Row, keys: Sequence[str]) -> Row:
 
 
 def _settings_of_data(part: list[int], rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[str, list[int]]]:
-    swept = [sorted({rows[place][name] for place in part}, key=_in_order) for name in columns]
     found: dict[tuple[int, ...], tuple[Any, ...]] = {}
-    for values in product(*swept) if math.prod(map(len, swept)) <= _MOST_COMBINATIONS else ():
+    there = {tuple(rows[place][name] for name in columns) for place in part}
+    if len(there) > _MOST_TRIED:
+        return [("", part)]
+    for values in sorted(there, key=lambda values: [_in_order(value) for value in values]):
         places = part
         for column, value in zip(columns, values, strict=True):
             places = [place for place in places if rows[place][column] == value or _anywhere(rows, part, place, column)]
-        if any(all(rows[place][c] == v for c, v in zip(columns, values, strict=True)) for place in places):
-            found.setdefault(tuple(sorted(places)), values)
+        found.setdefault(tuple(sorted(places)), values)
     found = {places: values for places, values in found.items() if not any(set(places) < set(more) for more in found)}
     named = _telling(list(found.values()))
     return [
         (", ".join(_words(columns[number], values[number]) for number in named), list(places))
         for places, values in found.items()
-    ] or [("", part)]
+    ]
 
 
 def _anywhere(rows: Sequence[Row], part: Sequence[int], place: int, column: str) -> bool:

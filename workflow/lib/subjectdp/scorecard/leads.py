@@ -55,12 +55,9 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
         shown = pd.concat([runs[same], part])
         reference = _by_seed(shown, REFERENCE)
         rows += [facts | _row(shown, name, reference) for name in in_order(shown["name"])]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    datasets, names = datasets_in_order(table["dataset"]), in_order(table["algorithm"])
-    places = {"dataset": datasets.index, "algorithm": names.index}
-    keys = table.assign(**{column: table[column].map(place) for column, place in places.items()})
-    order = keys.sort_values(["dataset", "silos", *_PLACE, "algorithm"]).index
-    return table.loc[order].reset_index(drop=True)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))  # by data set, silos and place, as the groups were
+    first = table["dataset"].map(datasets_in_order(table["dataset"]).index)
+    return table.loc[first.sort_values(kind="stable").index].reset_index(drop=True)
 
 
 def _by_seed(runs: pd.DataFrame, name: str) -> pd.Series:

@@ -6,6 +6,7 @@ subjects are all alike, so that no verdict rests on a subject that happens to be
 """
 
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,21 +18,12 @@ from subjectdp.accounting.make_plan import draft_plan, make_plan
 from subjectdp.accounting.sound import unit_losses
 from subjectdp.accounting.statements import published_statement, sound_statement
 from subjectdp.algorithms.registry import mechanism
-from subjectdp.auditing.cases import federation
+from subjectdp.auditing import cases
 from subjectdp.auditing.lower_bounds import least_epsilon
 from subjectdp.data.statistics import FEMNIST_ITEMS, SILOS, shakespeare_counts, silo_counts
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
-from subjectdp.plan.plan import (
-    Accountant,
-    AccountingMode,
-    FederationFacts,
-    Horizontal,
-    PlanSettings,
-    PrivacyPlan,
-    PrivacyUnit,
-    SamplingMethod,
-)
+from subjectdp.plan.plan import Accountant, FederationFacts, Horizontal, PlanSettings, PrivacyPlan, PrivacyUnit
 from subjectdp.scorecard.targets import Setting, Target
 
 COLUMNS = (
@@ -53,11 +45,8 @@ def write_paper_accounting(
     Raises DataError if there is none.
     """
     folder = None if cache_dir is None else str(cache_dir)
-    rows = [
-        {"target": target.id, "metric": target.metric, **_measured(target, folder)}
-        for target in targets
-        if is_accounted(target)
-    ]
+    accounted = filter(is_accounted, targets)
+    rows = [{"target": each.id, "metric": each.metric, **_measured(each, folder)} for each in accounted]
     if not rows:
         raise expected("targets", "none", "at least one that accounting answers", DataError)
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS)).fillna({"note": ""})
@@ -100,20 +89,10 @@ def paper_plan_settings(algorithm: str, setting: Setting, accountant: str, cache
     rounds, batch, epsilon, delta = setting.rounds, setting.batch_size, setting.epsilon, setting.delta
     if rounds is None or batch is None or epsilon is None or delta is None:
         raise expected("rounds, batch_size, epsilon and delta of a target", setting, "given", DataError)
-    one_step = mechanism(*_named(algorithm), AccountingMode.AS_PUBLISHED).one_step_per_round
-    return PlanSettings(
-        mode=AccountingMode.AS_PUBLISHED,
-        horizontal=Horizontal(setting.horizontal or Horizontal.ROUNDS_OVER_SQRT_S),
-        sampling=SamplingMethod.POISSON,
-        epsilon=epsilon,
-        delta=delta,
-        clip_norm=1.0,
-        rounds=rounds,
-        local_steps=1 if one_step else None,
-        batch_size=batch,
-        accountant=Accountant(accountant),
-        cache_dir=cache_dir,
-    )
+    steps = 1 if mechanism(*_named(algorithm), cases.PUBLISHED).one_step_per_round else None
+    audited = cases.plan_settings(cases.PUBLISHED, rounds, steps, cache_dir, batch)
+    horizontal = Horizontal(setting.horizontal or Horizontal.ROUNDS_OVER_SQRT_S)
+    return replace(audited, horizontal=horizontal, epsilon=epsilon, delta=delta, accountant=Accountant(accountant))
 
 
 def _measured(target: Target, cache_dir: str | None) -> dict[str, Any]:
@@ -129,7 +108,7 @@ def _measured(target: Target, cache_dir: str | None) -> dict[str, Any]:
         return _claim(target.algorithm, target.setting, unit, cache_dir)
     name, setting, facts = target.algorithm, target.setting, paper_facts(target.setting)
     if target.metric == "rounds_executed":
-        declared = mechanism(*_named(name), AccountingMode.AS_PUBLISHED)
+        declared = mechanism(*_named(name), cases.PUBLISHED)
         settings = paper_plan_settings(name, setting, "pld", cache_dir)
         return {"value": float(draft_plan(declared, facts, settings).rounds)}
     if target.metric == "noise_ratio":
@@ -151,7 +130,7 @@ def _named(algorithm: str) -> tuple[str, str | None]:
 def _plan(
     algorithm: str, facts: FederationFacts, setting: Setting, accountant: str, cache_dir: str | None
 ) -> PrivacyPlan:
-    declared = mechanism(*_named(algorithm), AccountingMode.AS_PUBLISHED)
+    declared = mechanism(*_named(algorithm), cases.PUBLISHED)
     return make_plan(declared, facts, paper_plan_settings(algorithm, setting, accountant, cache_dir))
 
 
@@ -165,7 +144,7 @@ def _claim(algorithm: str, setting: Setting, unit: PrivacyUnit | None, cache_dir
     several versions make the same claim.
     """
     silos = setting.silos or SILOS
-    facts = federation(silos, silos)
+    facts = cases.federation(silos, silos)
     plan, tight = (_plan(algorithm, facts, setting, each, cache_dir) for each in (Accountant.OPACUS, Accountant.PLD))
     judged = unit or plan.mechanism.claimed_unit or PrivacyUnit.ITEM
     published = published_statement(plan)["epsilon"]

@@ -96,8 +96,7 @@ def choose_side(
     beside_setting: Setting | None = None,
 ) -> Side | None:
     """The runs that represent an algorithm in a setting; ``beside``: the side that they are compared with."""
-    rows = table[table["dataset"] == setting.dataset]
-    rows = _federation(rows, setting)
+    rows = _federation(table[table["dataset"] == setting.dataset], setting)
     if algorithm:
         name, _, variant = algorithm.partition(":")
         chosen = variant or registry.algorithm(name).variants[0] or ""
@@ -111,8 +110,7 @@ def choose_side(
         return None
     names = (*_SETTLES_DATA, *_SETTLES_TRAINING)
     agreeing = [sum(_agrees(row, setting, name) for name in names) for _, row in rows.iterrows()]
-    seeds = rows.groupby("setting")["seed"].transform("nunique")
-    ranked = rows.assign(agreeing=agreeing, seeds=seeds)
+    ranked = rows.assign(agreeing=agreeing, seeds=rows.groupby("setting")["seed"].transform("nunique"))
     first = ranked.sort_values(["agreeing", "seeds", "run_id"], ascending=[False, False, True]).iloc[0]
     chosen = rows[rows["setting"] == first["setting"]].drop_duplicates("seed")
     return Side(chosen, is_at_setting(chosen.iloc[0], setting, metric))

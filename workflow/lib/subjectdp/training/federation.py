@@ -27,7 +27,7 @@ from subjectdp.training.integer_noise import IntegerNoise, integer_noise
 
 @dataclass
 class SGD:
-    """Stochastic gradient descent, with momentum if it is not 0. torch's makes the same steps and loads a compiler, 2 s."""
+    """Gradient descent, with momentum if it is not 0. torch's makes the same steps and loads a compiler, 2 s."""
 
     rate: float
     momentum: float = 0.0

@@ -37,7 +37,7 @@ from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
 from subjectdp.plan.rounds import expected_batch
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.device_data import DeviceDataset
-from subjectdp.training.records import STEP_COLUMNS, Recorder, StepLog
+from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION, bounds
 
@@ -179,21 +179,20 @@ def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Train
     rate = bounds.best_learning_rate(data.problem, plan.rounds, planned_noise)
     run = _run(data, name, steps, rate)
     federation = make_federation(RunInputs(run, plan, data.prepared, data.partition), torch.device("cpu"))
-    recorder, model, log = Recorder(run.run_id, plan.rounds), GlobalModel(federation), StepLog()
+    model, log, stds = GlobalModel(federation), StepLog(), list[float]()
+    realised = plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS
 
     def iterates() -> Iterator[Tensor]:
         """The model before each of the plan's steps, one a round."""
         for round_ in range(1, plan.rounds + 1):
             yield model.vector
             run_round(federation, model, round_, log)
-            recorder.add_steps(log.take())
+            for step in log.take():
+                divisor = max(1, step.batch.subjects) if realised else plan.silos[0].divisor
+                stds.append(step.noise_multiplier * LIPSCHITZ / divisor)
 
     means = _mean_iterates(iterates(), plan.rounds)
-    noise = pd.DataFrame.from_records(recorder.step_rows, columns=list(STEP_COLUMNS))
-    realised = plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS
-    divisors = np.maximum(1, noise["subjects"].to_numpy(float)) if realised else plan.silos[0].divisor
-    square = np.mean((noise["noise_multiplier"].to_numpy() * LIPSCHITZ / divisors) ** 2)
-    return _Trained(plan, rate, float(np.sqrt(square)), means)
+    return _Trained(plan, rate, float(np.sqrt(np.mean(np.square(stds)))), means)
 
 
 def _mean_iterates(iterates: Iterable[Tensor], steps: int) -> dict[int, Tensor]:
@@ -213,17 +212,8 @@ def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> bound
 
 
 def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> list[dict[str, Any]]:
-    plan, (_, bound) = trained.plan, THEOREMS[name]
-    common, printed = _common(data, name, trained), math.nan
-    if bound is not None:
-        schedule = _schedule(plan, trained.learning_rate, constant)
-        group = _GROUPS[name](data, plan) if name in _GROUPS else 1.0
-        printed = bound(data.problem, schedule, group)
-    return [{**common, **scores} for scores in _scores(data, trained, printed)]
-
-
-def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict[str, Any]]:
     plan, rate, classes = trained.plan, trained.learning_rate, data.prepared.classes
+    common, printed = _common(data, name, trained), _printed_bound(data, name, trained, constant)
     training, optimum = _equally_weighted(data.train, classes), data.train_optimum
     if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:  # what the plan's steps descend on
         weights = subject_mean_weights(data.partition.train_subjects, plan.silos[0].sampling_probability)
@@ -231,6 +221,7 @@ def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict
         optimum = minimise(training, RADIUS)
     population = _equally_weighted(data.test, classes), data.test_optimum
     optima = {EMPIRICAL: (training, optimum), POPULATION: population}
+    rows = []
     for step, mean in trained.means.items():
         for quantity, (objective, optimum) in optima.items():
             loss = objective.value(mean.view(classes, -1))
@@ -238,7 +229,7 @@ def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict
             if quantity == POPULATION:
                 bound += bounds.stability(data.problem, rate, step)
             last = step == plan.rounds
-            yield {
+            scores = {
                 "quantity": quantity,
                 "steps": step,
                 "loss": loss,
@@ -249,6 +240,15 @@ def _scores(data: _SeedData, trained: _Trained, printed: float) -> Iterator[dict
                 "bound_printed": printed if last and quantity == POPULATION else math.nan,
                 "last": last,
             }
+            rows.append(common | scores)
+    return rows
+
+
+def _printed_bound(data: _SeedData, name: str, trained: _Trained, constant: float) -> float:
+    if (bound := THEOREMS[name][1]) is None:
+        return math.nan
+    group = _GROUPS[name](data, trained.plan) if name in _GROUPS else 1.0
+    return bound(data.problem, _schedule(trained.plan, trained.learning_rate, constant), group)
 
 
 def _common(data: _SeedData, name: str, trained: _Trained) -> dict[str, Any]:

@@ -44,10 +44,7 @@ def write_noise(
 ) -> pd.DataFrame:
     """Writes noise.parquet (columns: ``utility.NOISE_COLUMNS``) and returns it: each run with both schedules.
 
-    Args:
-        runs: configuration, prepared data set and partition of each run, in sound mode and with noise.
-        target_parquet: the file to write.
-        cache_dir: where noise calibrations are cached.
+    ``runs``: configuration, prepared data set and partition of each run, in sound mode and with noise.
 
     Raises:
         DataError: no runs.
@@ -96,14 +93,9 @@ def paper_schedule(run: RunConfig, partition: Partition) -> RunConfig:
     An algorithm with one release a round still has one: 100 releases where the others have 5,000.
     """
     items = len(partition.train_items) / partition.silos
-    training = run.training.model_copy(
-        update={
-            "rounds": PAPER_ROUNDS,
-            "local_steps": PAPER_STEPS,
-            "batch_size": max(1, math.ceil(PAPER_PROBABILITY * items)),
-            "sampling_fraction": None,
-        }
-    )
+    changes = {"rounds": PAPER_ROUNDS, "local_steps": PAPER_STEPS, "sampling_fraction": None}
+    changes["batch_size"] = max(1, math.ceil(PAPER_PROBABILITY * items))
+    training = run.training.model_copy(update=changes)
     subject = run.subject
     declared = mechanism(run.algorithm.name, run.algorithm.variant, AccountingMode(run.privacy.mode))
     if declared.samples_subjects and not declared.shared_budget:  # sampled in each step, as items are

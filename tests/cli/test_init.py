@@ -72,11 +72,16 @@ NAMES = ("fed_avg", "subject_release")
 
 
 def test_init_refuses_what_it_cannot_know(visits: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (there := visits.parent / "there.yaml").touch()
     for arguments, problem in (
         ([], "Expected --label to be given"),
-        (["--label", "cost", "--out", str(visits)], "a file that is not there yet, or --force"),
-        (["--label", "cost", "--range", "age=old"], "--range to be COLUMN=LEAST:LARGEST"),
-        (["--label", "cost", "--drop", "ill,note"], "classification or regression"),
+        (["--label", "cost", "--out", str(visits)], "--out to be a file that ends in .yaml"),
+        (["--label", "cost", "--out", str(there)], "a file that is not there yet, or --force"),
+        (["--label", "cost", "--out", str(there), "--force"], "Expected --subject to be given"),
+        (["--label", "cost", "--subject", "patient", "--range", "age=80:20"], "the least value before the largest, got 'age=80:20'"),
+        (["--label", "cost", "--subject", "patient", "--range", "age=0:9", "--range", "age=0:99"], "--range to be one of each column"),
+        (["--label", "cost", "--subject", "patient", "--range", "age=old"], "--range to be COLUMN=LEAST:LARGEST"),
+        (["--label", "cost", "--subject", "patient", "--drop", "ill,note"], "classification or regression"),
     ):
         assert main(["init", str(visits), *arguments]) == 2
         assert problem in capsys.readouterr().err
@@ -103,6 +108,11 @@ def test_account_answers_for_people_and_caps(tmp_path: Path, capsys: pytest.Capt
     assert main(["account", *capped, *sizes, "--max-items-per-subject", "3", "--json"]) == 0
     planned = capsys.readouterr().out
     assert json.loads(planned)["epsilon"] <= 4.0
+    own = ["--algorithm", "local_item_dp", *PLAN[2:], *counts, "--unit", "subject", "--epsilon", "4", "--by-person"]
+    assert main(["account", *own, "--max-items-per-subject", "3", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert 3.9 < record["epsilon"] <= 4.0, "the noise is made for the unit that is asked for"
+    assert record["by_person"]["epsilon"][-1]["epsilon"][-1] == pytest.approx(record["epsilon"], rel=1e-6)
     files = [tmp_path / "first.json", tmp_path / "second.json"]
     for file in files:
         file.write_text(planned)
@@ -112,9 +122,15 @@ def test_account_answers_for_people_and_caps(tmp_path: Path, capsys: pytest.Capt
     ]
     assert 4.0 < together < 8.0
     for wrong, problem in (
-        ([*counts, *sizes], "one of --counts and --silo-sizes"),
-        ([*counts, "--steps-per-round", "2"], "--epochs to be left out where --steps-per-round is given"),
+        (["--noise-multiplier", "5", *counts, *sizes], "one of --counts and --silo-sizes"),
+        ([*counts, "--noise-multiplier", "5", "--steps-per-round", "2"], "--epochs to be left out where --steps-per-round is given"),
         ([*counts, "--caps", "few"], "--caps to be whole numbers with commas"),
+        ([*counts, "--caps", "2", "--statement", "a.md"], "--statement to be left out with --caps"),
+        ([*counts, "--caps", "2", "--noise-multiplier", "5"], "--noise-multiplier to be left out with --caps"),
+        ([*counts, "--caps", "2", "--by-person"], "--by-person to be left out with --caps"),
+        ([*counts, "--figure", "a.png"], "--figure to be left out without --caps"),
+        ([*counts, "--epsilon", "4", "--noise-multiplier", "5"], "--epsilon to be left out where --noise-multiplier"),
+        ([*counts, "--horizontal", "none"], "--horizontal to be left out with --mode sound"),
     ):
-        assert main(["account", *PLAN, "--noise-multiplier", "5", *wrong]) == 2
+        assert main(["account", *PLAN, *wrong]) == 2
         assert problem in capsys.readouterr().err

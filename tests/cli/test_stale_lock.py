@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,9 +20,18 @@ def test_a_lock_without_a_snakemake_is_refused_with_the_remedy(tmp_path: Path) -
     (locks / "0.input.lock").touch()
     with pytest.raises(ConfigError, match="snakemake --unlock, then the same command goes on"):
         _refuse_stale_lock(tmp_path)
-    alive = [sys.executable, "-c", "print(flush=True); input()  # snakemake"]
-    with subprocess.Popen(alive, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    waiting = [sys.executable, "-c", "print(flush=True); input()"]
+    with _started([*waiting, f"{tmp_path}/.snakemake/scripts/tmp1.train.py"], tmp_path):
+        with pytest.raises(ConfigError, match="snakemake --unlock"):  # a job outlives a killed Snakemake
+            _refuse_stale_lock(tmp_path)
+    with _started([*waiting, "-m", "snakemake"], tmp_path):
+        _refuse_stale_lock(tmp_path)
+
+
+@contextmanager
+def _started(command: list[str], folder: Path) -> Iterator[None]:
+    with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        _refuse_stale_lock(tmp_path)
+        yield
         process.communicate("\n")

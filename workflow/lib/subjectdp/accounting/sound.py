@@ -209,7 +209,8 @@ def typical_group_size(schedule: SiloSchedule) -> int:
     low, share = math.floor(mean), mean - math.floor(mean)
     sizes = np.arange(schedule.max_items_per_subject + 1)
     one, other = (_stats().binom.logcdf(sizes, n, q) for n in (low, low + 1))
-    below = np.exp(schedule.subjects * ((1 - share) * one + share * other))
+    rest = share * other if share > 0 else 0.0  # 0 times log 0 is no number
+    below = np.exp(schedule.subjects * ((1 - share) * one + rest))
     return max(1, int(np.argmax(np.diff(below, prepend=0.0))))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import operator
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -182,7 +183,10 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
     header = [name.strip() for name in next(reader, [])]
     if not set(COLUMNS) <= set(header):
         found = ", ".join(header) or "nothing"
-        raise DataError(f"{where}, line 1: expected the columns {', '.join(COLUMNS)}, got {found}.")
+        hint = " Separate columns by commas." if len(header) == 1 and re.search("[;\t]", found) else ""
+        raise DataError(f"{where}, line 1: expected the columns {', '.join(COLUMNS)}, got {found}.{hint}")
+    if any(header.count(name) > 1 for name in COLUMNS):
+        raise DataError(f"{where}, line 1: expected the columns {', '.join(COLUMNS)} once each, got {', '.join(header)}.")
     columns = operator.itemgetter(*map(header.index, COLUMNS))
     lines = ((f"{where}, line {reader.line_num}", row) for row in reader if any(map(str.strip, row)))
     return _counted(str(where), ((place, columns(row) if len(row) >= len(header) else None) for place, row in lines))

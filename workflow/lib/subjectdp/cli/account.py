@@ -11,7 +11,7 @@ from subjectdp.accounting.statements import privacy_statements, sound_statement
 from subjectdp.api.accounting import mechanism
 from subjectdp.api.counts import read_counts
 from subjectdp.api.questions import Cap, caps, person_silos, person_table, worst_person
-from subjectdp.cli.plans import add_plan_options, chosen_plans, schedule_of
+from subjectdp.cli.plans import add_plan_options, chosen_plans, schedule_of, target_of
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.io.printing import print_json, print_table
 from subjectdp.plan.plan import AccountingMode, NoiseRule, PrivacyPlan, PrivacyUnit
@@ -50,11 +50,16 @@ def run(options: argparse.Namespace) -> None:
     if options.caps is not None:
         _print_caps(options)
         return
+    if options.figure is not None:
+        raise expected("--figure", options.figure, "left out without --caps, whose table it draws")
     plans = list(chosen_plans(options))
     records = [_record(name, plan, options) for name, plan in plans]
     if options.statement is not None:
         _write_statement(plans, records, options.statement)
     if options.json:
+        if options.by_person:
+            people = (_by_person(plan, options) for _, plan in plans)
+            records = [{**record, "by_person": table} for record, table in zip(records, people, strict=True)]
         print_json(records[0] if options.config is None else records)
     else:
         print("\n".join(map(_text, records)))
@@ -63,14 +68,23 @@ def run(options: argparse.Namespace) -> None:
                 _print_people(plan, options)
 
 
-def _print_people(plan: PrivacyPlan, options: argparse.Namespace) -> None:
-    """ε of a person by what they have, and the person for whom it is largest, where people are public."""
-    print(f"\nε of a person at delta {plan.settings.delta:g}, by items at each silo and number of silos")
-    heads = ("items a silo", *(f"{silos} silo{'s' * (silos > 1)}" for silos in person_silos(plan)))
-    print_table(heads, [(items, *(f"{each:.4g}" for each in found)) for items, found in person_table(plan)])
+def _by_person(plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:
+    """ε by items at each silo and number of silos, and the person for whom it is largest, where people are public."""
     worst = None if options.counts is None else worst_person(plan, read_counts(options.counts))
-    if worst is not None:
-        name, held, epsilon = worst
+    return {
+        "silos": person_silos(plan),
+        "epsilon": [{"items": items, "epsilon": found} for items, found in person_table(plan)],
+        "largest": None if worst is None else dict(zip(("subject", "items", "epsilon"), worst, strict=True)),
+    }
+
+
+def _print_people(plan: PrivacyPlan, options: argparse.Namespace) -> None:
+    found = _by_person(plan, options)
+    print(f"\nε of a person at delta {plan.settings.delta:g}, by items at each silo and number of silos")
+    heads = ("items a silo", *(f"{silos} silo{'s' * (silos > 1)}" for silos in found["silos"]))
+    print_table(heads, [(row["items"], *(f"{each:.4g}" for each in row["epsilon"])) for row in found["epsilon"]])
+    if found["largest"] is not None:
+        name, held, epsilon = found["largest"].values()
         places = ", ".join(f"{items} at {silo}" for silo, items in held.items())
         print(f"Largest for {name} ({places}): ε {epsilon:.4g}. The counts are taken as public.")
 
@@ -79,12 +93,18 @@ def _print_caps(options: argparse.Namespace) -> None:
     """The caps' costs, as a table and a figure."""
     if options.counts is None or options.algorithm is None or options.rounds is None:
         raise ConfigError("Expected --algorithm, --rounds and --counts to be given with --caps.")
+    for name in ("max_items_per_subject", "noise_multiplier", "group_sizes", "statement", "unit"):
+        if getattr(options, name) is not None:
+            raise expected(f"--{name.replace('_', '-')}", getattr(options, name), "left out with --caps")
+    if options.by_person:
+        raise ConfigError("Expected --by-person to be left out with --caps.")
     try:
         tried = [int(each) for each in options.caps.split(",")] if options.caps else None
     except ValueError:
         raise expected("--caps", options.caps, "whole numbers with commas") from None
     algorithm = mechanism(options.algorithm, options.trust)
-    rows = caps(algorithm, options.counts, schedule_of(options), options.epsilon, options.delta, tried)
+    target = target_of(options)
+    rows = caps(algorithm, options.counts, schedule_of(options), target, options.delta, tried)
     if options.figure is not None:
         from subjectdp.figures.runs_and_data import draw_caps  # here: matplotlib, for this option alone
 
@@ -92,7 +112,7 @@ def _print_caps(options: argparse.Namespace) -> None:
     if options.json:
         print_json([asdict(row) for row in rows])
         return
-    print(f"ε {options.epsilon:g} of a person over all silos, at delta {options.delta:g}")
+    print(f"ε {target:g} of a person over all silos, at delta {options.delta:g}")
     print_table(_CAP_HEADS, map(_cap_row, rows))
     best = min(rows, key=lambda row: row.noise_per_item)
     print(f"Least noise for an item kept: cap {best.cap}. Where the counts are private, choose it by public numbers.")

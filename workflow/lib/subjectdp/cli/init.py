@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,6 +56,8 @@ def run(options: argparse.Namespace) -> None:
     path = Path(options.table)
     frame, _ = read_frame(path, options.silo == FILE)
     out = Path(options.out or f"{path.name.split('.')[0]}.yaml")
+    if out.suffix not in (".yaml", ".yml"):
+        raise expected("--out", str(out), "a file that ends in .yaml")
     if out.exists() and not options.force:
         raise expected("--out", str(out), "a file that is not there yet, or --force")
     print_table(("column", "kind", "values", "missing"), [_described(frame[name]) for name in frame.columns])
@@ -66,6 +69,7 @@ def run(options: argparse.Namespace) -> None:
     given["ranges"] = {**_ranges(frame, given), **given.get("ranges", {})}
     if frame.isna().any(axis=None) and "missing" not in given:
         given["missing"] = "indicator"
+        print("\nCells without a value: 0, and 1 in a feature of their own (data.missing: indicator).")
     try:
         data = DataConfig.model_validate(given)
     except ValidationError as problem:
@@ -78,7 +82,10 @@ def run(options: argparse.Namespace) -> None:
     print(f"\nWrote {out}: {len(content.labels):,} rows of {people:,} people{places}, ε {options.epsilon:g} for each.")
     if set(given["ranges"]) - set(table_keys(options).get("ranges", {})):
         print("data.ranges was read from the table: put numbers there that anybody may know.")
-    print(f"Next: subjectdp plan {out}, then subjectdp run {out}")
+    if options.delta * people >= 1:
+        print(f"WARNING: delta {options.delta:g} is not below 1/{people}, one over the number of people.")
+    named = shlex.quote(str(out))
+    print(f"Next: subjectdp plan {named}, then subjectdp run {named}")
 
 
 def _described(column: pd.Series[Any]) -> tuple[str, str, int, int]:
@@ -95,6 +102,11 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
                 setattr(options, key, input(question).strip() or None)
     if options.label is None:
         raise ConfigError("Expected --label to be given: the column of what is predicted.")
+    if options.subject is None:
+        raise ConfigError(
+            "Expected --subject to be given: the column that says whose a row is. Where each person has one row, name a "
+            "column that numbers them."
+        )
     return table_keys(options)
 
 

@@ -126,12 +126,21 @@ def schedule_of(options: argparse.Namespace) -> Schedule:
     )
 
 
+def target_of(options: argparse.Namespace) -> float:
+    """``--epsilon``, or 4."""
+    return 4.0 if options.epsilon is None else float(options.epsilon)
+
+
 def _bounds_subjects(chosen: Mechanism, options: argparse.Namespace) -> bool:
     subject = chosen.claimed_unit is PrivacyUnit.SUBJECT or options.unit == PrivacyUnit.SUBJECT
     return subject and not chosen.samples_subjects
 
 
 def _check_ranges(options: argparse.Namespace) -> None:
+    if options.epsilon is not None and options.noise_multiplier is not None:
+        raise expected("--epsilon", options.epsilon, "left out where --noise-multiplier is given")
+    if options.horizontal is not None and options.mode == AccountingMode.SOUND:
+        raise expected("--horizontal", options.horizontal, "left out with --mode sound: all rounds and silos count")
     if options.epochs > 1 and options.steps_per_round is not None:
         raise expected("--epochs", options.epochs, "left out where --steps-per-round is given")
     for name in ("epochs", "silos", "max_items_per_subject", "items", "subjects", "silos_per_subject"):
@@ -170,7 +179,11 @@ def _mechanism(options: argparse.Namespace) -> Mechanism:
         if of_updates is None:
             raise expected("--clipping", "update", f"item with algorithm {name}")
         found = of_updates
-    return found if options.trust is None else replace(found, trust=TrustModel(options.trust))
+    if options.trust is not None:
+        found = replace(found, trust=TrustModel(options.trust))
+    if options.unit is None or options.noise_multiplier is not None or options.mode != AccountingMode.SOUND:
+        return found
+    return replace(found, claimed_unit=PrivacyUnit(options.unit))  # whose ε the noise is made for
 
 
 def _equal_silos(options: argparse.Namespace) -> FederationFacts:
@@ -190,9 +203,9 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
     schedule = schedule_of(options)
     return PlanSettings(
         mode=AccountingMode(options.mode),
-        horizontal=Horizontal(options.horizontal),
+        horizontal=Horizontal(options.horizontal or Horizontal.ROUNDS_OVER_SQRT_S),
         sampling=SamplingMethod.POISSON_SUBJECTS if subjects else SamplingMethod(options.sampling),
-        epsilon=options.epsilon,
+        epsilon=target_of(options),
         delta=options.delta,
         clip_norm=1.0,
         rounds=options.rounds,
@@ -221,7 +234,7 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
     "unit": (_one_of(values_of(PrivacyUnit)), "privacy unit (default: what the algorithm claims)"),
     "trust": (_one_of(values_of(TrustModel)), "trust model (default: the algorithm's)"),
-    "horizontal": (_one_of(values_of(Horizontal), "rounds_over_sqrt_s"), "rule over silos"),
+    "horizontal": (_one_of(values_of(Horizontal)), "as_published: rule over silos (default: rounds_over_sqrt_s)"),
     "sampling": (_one_of(_SAMPLING, "poisson"), f"sampler {_DEFAULT}"),
     "accountant": (_one_of(values_of(Accountant), "pld"), f"accountant {_DEFAULT}"),
     "counts": (
@@ -245,7 +258,7 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "max-items-per-subject": (_WHOLE, "cap k on a subject's items at a silo"),
     "items": (_WHOLE, "items of a silo (needed for fixed batches)"),
     "subjects": (_WHOLE, "subjects of a silo"),
-    "epsilon": ({"type": float, "default": 4.0}, f"target epsilon {_DEFAULT}"),
+    "epsilon": (_NUMBER, "target epsilon of the unit, without --noise-multiplier (default: 4)"),
     "delta": ({"type": float, "default": 1e-5}, f"delta {_DEFAULT}"),
     "own-noise-only": ({"action": "store_true"}, "secure aggregation: count each silo's own noise only"),
     "clipping": (

@@ -67,7 +67,10 @@ def _refuse_stale_lock(folder: Path) -> None:
         return  # where processes cannot be seen, Snakemake says it itself
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if b"snakemake" in (process / "cmdline").read_bytes() and (process / "cwd").resolve() == folder.resolve():
+            words = (process / "cmdline").read_bytes().split(b"\0")  # its jobs, which outlive it, are scripts below it
+            if any(Path(word).name == b"snakemake".decode() for word in map(os.fsdecode, words)) and (
+                (process / "cwd").resolve() == folder.resolve()
+            ):
                 return  # Snakemake says itself that it is there
         except OSError:  # another user's, or ended meanwhile
             continue
@@ -123,12 +126,19 @@ def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
     return done.returncode
 
 
+def _reason(log: Path) -> str:
+    """What a job's log says was wrong, and where it lies."""
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+    told = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None)
+    return f"see {log}." if told is None else f"{told} ({log})"
+
+
 def _failures(text: str) -> Iterator[str]:
     """A line for each failed rule with its log; without one, the end of the workflow's log."""
     starts = [found.start() for found in _FAILED.finditer(text)]
     for start, end in itertools.pairwise([*starts, len(text)]):
         rule, log = _FAILED.match(text, start), _LOG.search(text, start, end)
         if rule is not None:
-            yield f"Rule {rule[1]} failed" + (f": see {log[1]}." if log is not None else ".")
+            yield f"Rule {rule[1]} failed" + (f": {_reason(Path(log[1]))}" if log is not None else ".")
     if not starts:
         yield from (line for line in text.strip().split("\n")[-8:] if line.strip())

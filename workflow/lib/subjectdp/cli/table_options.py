@@ -1,6 +1,7 @@
 """What a table's columns are, on the command line: the keys of the section ``data``."""
 
 import argparse
+import math
 from typing import Any
 
 from subjectdp.errors import expected
@@ -36,5 +37,7 @@ def table_keys(options: argparse.Namespace) -> dict[str, Any]:
             least, largest = map(float, bounds.split(":"))
         except ValueError:
             raise expected("--range", text, "COLUMN=LEAST:LARGEST, as age=0:100") from None
+        if name in ranges or not -math.inf < least < largest < math.inf:
+            raise expected("--range", text, "one of each column, the least value before the largest")
         ranges[name] = (least, largest)
     return given | ({"ranges": ranges} if ranges else {})

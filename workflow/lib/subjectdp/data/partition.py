@@ -157,6 +157,9 @@ def _silos_of_items(splits: Splits, ids: list[str], items: Integers, settings: P
 
 def _refuse_empty_silos(silo_items: Integers, settings: PartitionConfig, subjects: int, items: int) -> None:
     empty = np.flatnonzero(silo_items == 0)
+    if len(empty) > 0 and settings.distribution == INHERENT:
+        allowed = "with training items: merge it with another, or lower data.test_fraction and data.validation_fraction"
+        raise expected(f"silo {empty[0] + 1} of {settings.silos}, by name or number", "none", allowed)
     if len(empty) > 0:
         allowed = (
             f"small enough for {subjects} subjects with {items} train items that every silo holds an item"

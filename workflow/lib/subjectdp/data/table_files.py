@@ -64,6 +64,8 @@ def _files(path: Path) -> list[Path]:
     if not found or len(good) < len(found) or len(kinds) > 1:
         wrong = next((each for each in found if each not in good), path)
         raise DataError(f"{wrong}: expected files that end in .parquet, or in .csv, .tsv or .txt, with or without .gz.")
+    if not path.exists():
+        raise DataError(f"Cannot read {path}: there is no such file or folder.")
     return good
 
 

@@ -95,7 +95,7 @@ def write_results_page(
 
 
 def _minutes(manifests: Iterable[Mapping[str, Any]], sources: ResultSources) -> list[tuple[str, int, float]]:
-    """Stage, jobs and minutes of what made the results, the longest first: training by algorithm, other jobs by rule."""
+    """Stage, jobs and minutes, the longest first: training by algorithm, other jobs by rule."""
     seconds: dict[str, list[float]] = {}
     for manifest in manifests:
         seconds.setdefault(f"train: {manifest['algorithm']}", []).append(manifest["wall_seconds"])

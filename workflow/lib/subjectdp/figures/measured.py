@@ -160,9 +160,9 @@ def excess_loss(inputs: FigureInputs, name: str) -> Sheet:
     table = inputs.read("utility", EXCESS_COLUMNS)
     styles = styles_for(table["label"])
     legend = [LegendEntry(label, styles[label]) for label in in_order(table["label"])]
-    legend.append(LegendEntry("left, thin: the bound", Style(GREY, "", _DOTS)))
+    legend.append(LegendEntry("lines, thin: the bound", Style(GREY, "", _DOTS)))
     for text, marker, filled in MARKS.values():
-        legend.append(LegendEntry(f"right: {text}", Style(GREY, marker, "none"), filled))
+        legend.append(LegendEntry(f"marks: {text}", Style(GREY, marker, "none"), filled))
     seeds, row = table["seed"].nunique(), table.iloc[0]
     told = f"Mean of {seeds} seeds, band and bar: 95 % t-interval" if seeds > 1 else "One seed: no band"
     notes = (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -37,14 +36,19 @@ def _written(folder: Path, people: int, silos: int) -> Path:
     return folder / "counts.csv"
 
 
+_MEASURE = """
+import json, resource, subprocess, sys, time
+started = time.monotonic()
+done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+wall, used = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([done.returncode, done.stdout, used.ru_utime + used.ru_stime, wall, used.ru_maxrss]))
+"""  # a small process of its own: a child's peak begins with that of whoever starts it
+
+
 def _account(counts: Path) -> Outcome:
     command = [sys.executable, "-m", "subjectdp", "account", "--algorithm", "local_item_dp", "--counts", str(counts)]
-    started = time.monotonic()
-    with (counts.parent / "printed.txt").open("w") as printed:
-        job = subprocess.Popen([*command, *_SCHEDULE], stdout=printed, stderr=subprocess.STDOUT)
-        _, status, used = os.wait4(job.pid, 0)  # its own time and peak, not those of all children
-    told = (counts.parent / "printed.txt").read_text()
+    measured = subprocess.run([sys.executable, "-c", _MEASURE, *command, *_SCHEDULE], stdout=subprocess.PIPE, check=True)
+    status, told, cpu, wall, kilobytes = json.loads(measured.stdout)
     if status != 0 or "epsilon" not in told:
-        raise DataError(f"subjectdp account ended with {os.waitstatus_to_exitcode(status)}: {told[-2000:]}")
-    wall = time.monotonic() - started
-    return Outcome(cpu=[used.ru_utime + used.ru_stime], wall=[wall], memory=used.ru_maxrss * 1024)
+        raise DataError(f"subjectdp account ended with {status}: {told[-2000:]}")
+    return Outcome(cpu=[cpu], wall=[wall], memory=kilobytes * 1024)

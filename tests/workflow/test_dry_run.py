@@ -117,6 +117,13 @@ def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, style, ask
     assert all(asked in text for name, text in jobs if name == "rule train")
 
 
+@pytest.mark.parametrize(("name", "value"), [("RUNS_PER_JOB", "0"), ("JOBS", "abc"), ("POLL_SECONDS", "0")])
+def test_a_number_of_the_profile_that_is_none_is_named(project, name, value):
+    told = project.snakemake("--profile", "slurm", "-n", check=False, **{f"SUBJECTDP_SLURM_{name}": value})
+    assert told.returncode == 1 and "Traceback" not in told.stdout + (told.stderr or "")
+    assert f"Expected SUBJECTDP_SLURM_{name} to be a whole number from 1 on" in told.stdout + (told.stderr or "")
+
+
 def test_short_runs_train_on_the_gpus_of_short_runs(project):
     jobs = slurm_dry_run(project, GPU="gpu:t4;gpu:a100;gpu:h100", GPU_PARTITION="a;b;c", RUNS_PER_JOB="1")
     trainings = [text for name, text in jobs if name == "rule train"]

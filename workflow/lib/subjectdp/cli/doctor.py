@@ -160,17 +160,21 @@ def _results(results: Path) -> Iterator[Finding]:
 
 
 def _slurm() -> Finding:
+    try:
+        cluster_settings()
+    except SubjectDPError as problem:
+        return Finding("slurm", Level.FAIL, str(problem), "docs/running.md lists the variables")
     if shutil.which("sinfo") is None:
         return Finding("slurm", Level.GOOD, "not on this machine; runs are local")
     command = ["sinfo", "--noheader", "--format=%P %a %D %G"]
     try:
-        cluster_settings()
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=True)
-    except SubjectDPError as problem:
-        return Finding("slurm", Level.FAIL, str(problem), "docs/running.md lists the variables")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SLURM_SECONDS)
     except subprocess.TimeoutExpired:
         detail = f"sinfo did not answer within {_SLURM_SECONDS} s: the controller is down"
         return Finding("slurm", Level.WARNING, detail, "ask the site, or run locally")
-    except (OSError, subprocess.CalledProcessError) as problem:
+    except OSError as problem:
         return Finding("slurm", Level.WARNING, f"sinfo failed: {problem}", "run locally")
+    if done.returncode != 0:
+        told = " ".join(done.stderr.split()) or f"status {done.returncode}"
+        return Finding("slurm", Level.WARNING, f"sinfo failed: {told}", "ask the site, or run locally")
     return Finding("slurm", Level.GOOD, "; ".join(done.stdout.split("\n")[:-1]) or "no partition")

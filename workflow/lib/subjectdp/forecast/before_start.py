@@ -17,7 +17,7 @@ from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.errors import DataError, expected, unknown
 from subjectdp.figures.catalogue import entry
-from subjectdp.forecast.cluster import PREFIX
+from subjectdp.forecast.cluster import KNOWN, PREFIX
 from subjectdp.forecast.cost_model import expected_items, sizes_at_hand
 from subjectdp.results.labels import run_label
 from subjectdp.results.shown_runs import MOST_SETTINGS, setting_columns, settings_of, shown_rows
@@ -71,7 +71,7 @@ def unread_variables(files: Sequence[Path | str], environment: Mapping[str, str]
     """
     given = [Path(file) for file in (*files, *Path("config/scenarios").glob("*.yaml"))]
     texts = "".join(file.read_text(encoding="utf-8", errors="replace") for file in given if file.is_file())
-    known = {*_VARIABLES, *re.findall(r"\$\{(SUBJECTDP_\w+)", texts)}
+    known = {*_VARIABLES, *(PREFIX + name for name in KNOWN), *re.findall(r"\$\{(SUBJECTDP_\w+)", texts)}
     for name in sorted(environment):
         if name.startswith("SUBJECTDP_") and not name.startswith(PREFIX) and name not in known:
             yield f"Nothing reads the variable {name}. {str(unknown('variable', name, known)).partition('. ')[2]}"

@@ -47,7 +47,9 @@ print(json.dumps([done.returncode, done.stdout, used.ru_utime + used.ru_stime, w
 
 def _account(counts: Path) -> Outcome:
     command = [sys.executable, "-m", "subjectdp", "account", "--algorithm", "local_item_dp", "--counts", str(counts)]
-    measured = subprocess.run([sys.executable, "-c", _MEASURE, *command, *_SCHEDULE], stdout=subprocess.PIPE, check=True)
+    measured = subprocess.run(
+        [sys.executable, "-c", _MEASURE, *command, *_SCHEDULE], stdout=subprocess.PIPE, check=True
+    )
     status, told, cpu, wall, kilobytes = json.loads(measured.stdout)
     if status != 0 or "epsilon" not in told:
         raise DataError(f"subjectdp account ended with {status}: {told[-2000:]}")

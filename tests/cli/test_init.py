@@ -78,8 +78,14 @@ def test_init_refuses_what_it_cannot_know(visits: Path, capsys: pytest.CaptureFi
         (["--label", "cost", "--out", str(visits)], "--out to be a file that ends in .yaml"),
         (["--label", "cost", "--out", str(there)], "a file that is not there yet, or --force"),
         (["--label", "cost", "--out", str(there), "--force"], "Expected --subject to be given"),
-        (["--label", "cost", "--subject", "patient", "--range", "age=80:20"], "the least value before the largest, got 'age=80:20'"),
-        (["--label", "cost", "--subject", "patient", "--range", "age=0:9", "--range", "age=0:99"], "--range to be one of each column"),
+        (
+            ["--label", "cost", "--subject", "patient", "--range", "age=80:20"],
+            "the least value before the largest, got 'age=80:20'",
+        ),
+        (
+            ["--label", "cost", "--subject", "patient", "--range", "age=0:9", "--range", "age=0:99"],
+            "--range to be one of each column",
+        ),
         (["--label", "cost", "--subject", "patient", "--range", "age=old"], "--range to be COLUMN=LEAST:LARGEST"),
         (["--label", "cost", "--subject", "patient", "--drop", "ill,note"], "classification or regression"),
     ):
@@ -123,7 +129,10 @@ def test_account_answers_for_people_and_caps(tmp_path: Path, capsys: pytest.Capt
     assert 4.0 < together < 8.0
     for wrong, problem in (
         (["--noise-multiplier", "5", *counts, *sizes], "one of --counts and --silo-sizes"),
-        ([*counts, "--noise-multiplier", "5", "--steps-per-round", "2"], "--epochs to be left out where --steps-per-round is given"),
+        (
+            [*counts, "--noise-multiplier", "5", "--steps-per-round", "2"],
+            "--epochs to be left out where --steps-per-round is given",
+        ),
         ([*counts, "--caps", "few"], "--caps to be whole numbers with commas"),
         ([*counts, "--caps", "2", "--statement", "a.md"], "--statement to be left out with --caps"),
         ([*counts, "--caps", "2", "--noise-multiplier", "5"], "--noise-multiplier to be left out with --caps"),

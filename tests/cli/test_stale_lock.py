@@ -21,9 +21,9 @@ def test_a_lock_without_a_snakemake_is_refused_with_the_remedy(tmp_path: Path) -
     with pytest.raises(ConfigError, match="snakemake --unlock, then the same command goes on"):
         _refuse_stale_lock(tmp_path)
     waiting = [sys.executable, "-c", "print(flush=True); input()"]
-    with _started([*waiting, f"{tmp_path}/.snakemake/scripts/tmp1.train.py"], tmp_path):
-        with pytest.raises(ConfigError, match="snakemake --unlock"):  # a job outlives a killed Snakemake
-            _refuse_stale_lock(tmp_path)
+    job = _started([*waiting, f"{tmp_path}/.snakemake/scripts/tmp1.train.py"], tmp_path)  # outlives a killed Snakemake
+    with job, pytest.raises(ConfigError, match="snakemake --unlock"):
+        _refuse_stale_lock(tmp_path)
     with _started([*waiting, "-m", "snakemake"], tmp_path):
         _refuse_stale_lock(tmp_path)
 

@@ -165,9 +165,14 @@ def on_cluster():
     """The resources that request a training's partition and GPU, named as the cluster's settings say."""
 
     def resource(name):
-        return lambda wildcards: CLUSTER.training_resources(RUNS[wildcards.run_id])[name]
+        return lambda wildcards: CLUSTER.training_resources(RUNS[wildcards.run_id])[
+            name
+        ]
 
-    return {name: resource(name) for name in CLUSTER.training_resources(next(iter(RUNS.values())))}
+    return {
+        name: resource(name)
+        for name in CLUSTER.training_resources(next(iter(RUNS.values())))
+    }
 
 
 def fetching(wildcards):

@@ -70,15 +70,15 @@ def expected(key: str, value: object, allowed: str, error: type[SubjectDPError] 
 
 
 def whole_number(key: str, value: Any, least: int = 1) -> int:
-    """``value`` as an int. ConfigError unless it is a whole number from ``least`` on; text and truth values are none."""
+    """``value`` as an int. ConfigError unless it is a whole number from ``least`` on; text and booleans are none."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or index(value) < least:
         raise expected(key, value, f"a whole number from {least} on")
     return index(value)
 
 
 def number(key: str, value: Any, above: float = 0.0, below: float = float("inf")) -> float:
-    """``value`` as a float. ConfigError unless it is a number between the bounds; text and truth values are none."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not above < value < below:
+    """``value`` as a float. ConfigError unless it is a number between the bounds; text and booleans are none."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not above < float(value) < below:
         raise expected(key, value, f"above {above:g}" + (f" and below {below:g}" if below != float("inf") else ""))
     return float(value)
 

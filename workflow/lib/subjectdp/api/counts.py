@@ -92,7 +92,7 @@ class SiloSizes:
     caps: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for silos without a name and a size of their own, or more items than people and caps allow."""
+        """Raises ConfigError for silos without a name and size of their own, or more items than people and caps allow."""
         for key in ("silos", "items", "people", "caps"):
             values = getattr(self, key)
             if not (values is None and key in ("people", "caps")):
@@ -186,7 +186,9 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
         hint = " Separate columns by commas." if len(header) == 1 and re.search("[;\t]", found) else ""
         raise DataError(f"{where}, line 1: expected the columns {', '.join(COLUMNS)}, got {found}.{hint}")
     if any(header.count(name) > 1 for name in COLUMNS):
-        raise DataError(f"{where}, line 1: expected the columns {', '.join(COLUMNS)} once each, got {', '.join(header)}.")
+        raise DataError(
+            f"{where}, line 1: expected the columns {', '.join(COLUMNS)} once each, got {', '.join(header)}."
+        )
     columns = operator.itemgetter(*map(header.index, COLUMNS))
     lines = ((f"{where}, line {reader.line_num}", row) for row in reader if any(map(str.strip, row)))
     return _counted(str(where), ((place, columns(row) if len(row) >= len(header) else None) for place, row in lines))

@@ -29,7 +29,7 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import autocast_on, number_of, of_items, tensors_in
 from subjectdp.engine.layout import replace_batch_norm
 from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
-from subjectdp.errors import ConfigError, DataError, expected, ModelError, number, PrivacyError, unknown, whole_number
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, number, unknown, whole_number
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator

@@ -402,7 +402,7 @@ class PlainMean(Tensor):
 
 
 class PrivateMean(Tensor):
-    """The mean loss: one number may scale it in all steps, terms without items may be added, and ``backward()`` is private.
+    """The mean loss: one number may scale it in all steps, terms without items be added, and ``backward()`` is private.
 
     Any other function of it gives a plain number without gradient: a factor that depends on the items' losses, as in
     ``loss ** 2``, would be a bound that depends on the data.

@@ -43,7 +43,7 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import of_items, tensors_in
 from subjectdp.engine.layout import Layout, in_words, refuse_by_name, replace_batch_norm
 from subjectdp.engine.probe import check_keeps_nothing, check_model, find_layout
-from subjectdp.errors import ConfigError, DataError, expected, ModelError, number, PrivacyError, unknown, whole_number
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, number, unknown, whole_number
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.noise.keys import Purpose, key_int
 from subjectdp.plan.plan import (

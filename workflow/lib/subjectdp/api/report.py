@@ -183,8 +183,9 @@ class Spending(ABC):
     def get_epsilon(self, delta: float | None = None, unit: str = "subject") -> float:
         """ε at ``delta`` (None: the settings') after the steps so far, of an ``"item"`` or of a ``"subject"``.
 
-        A subject counts with all its items here; one with items elsewhere, trained on too, needs ``subjectdp.account`` over all silos. A UserWarning says
-        where ε rests on what was read from the data, such as the largest number of a subject's items.
+        A subject counts with all its items here; one with items elsewhere, trained on too, needs
+        ``subjectdp.account`` over all silos. A UserWarning says where ε rests on what was read from the data, such as
+        the largest number of a subject's items.
 
         Raises:
             ConfigError: another unit, or δ out of range.

@@ -77,6 +77,11 @@ def run(options: argparse.Namespace) -> None:
     content = read_source(data, path)
     text = _scenario(re.sub(r"[^a-z0-9_-]+", "-", out.stem.lower()).strip("-") or "table", given, content, options)
     write_text(out, text)
+    _print_result(out, content, given, options)
+
+
+def _print_result(out: Path, content: Content, given: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """What was written, what of it rests on the table, and what comes next."""
     people = len(content.items)
     places = f" at {len(content.silo_names)} silos" if content.silo_names else ""
     print(f"\nWrote {out}: {len(content.labels):,} rows of {people:,} people{places}, ε {options.epsilon:g} for each.")
@@ -104,8 +109,8 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
         raise ConfigError("Expected --label to be given: the column of what is predicted.")
     if options.subject is None:
         raise ConfigError(
-            "Expected --subject to be given: the column that says whose a row is. Where each person has one row, name a "
-            "column that numbers them."
+            "Expected --subject to be given: the column that says whose a row is. Where each person has one row, name "
+            "a column that numbers them."
         )
     return table_keys(options)
 

@@ -92,7 +92,7 @@ class SiloSizes:
     caps: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for silos without a name and size of their own, or more items than people and caps allow."""
+        """Raises ConfigError for silos without a name and size of their own, or more items than its people may have."""
         for key in ("silos", "items", "people", "caps"):
             values = getattr(self, key)
             if not (values is None and key in ("people", "caps")):

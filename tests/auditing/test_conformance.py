@@ -130,7 +130,7 @@ def says_the_labels(step: LocalStep) -> Tensor:
         ("local_group_dp", without_noise, "noise: σ of the sum is 0.000, the plan says 2.000"),
         ("local_item_dp", noise_in_the_first_step, "noise: σ of the sum is 1.41"),
         ("local_item_dp", own_divisor, "divisor: not public"),
-        ("local_item_dp", no_noise_for_nobody, "divisor: not public"),
+        ("local_item_dp", no_noise_for_nobody, "noise: a step on an empty mini-batch has none"),
         ("local_item_dp", the_same_noise, "noise: Gaussian"),
         ("local_item_dp", another_law, "noise: Gaussian (p = "),
         ("local_item_dp", says_the_labels, "an item: moved"),

@@ -274,6 +274,9 @@ class _Bench:
         world, empty = _world(), self._with_silos(sampling_probability=1e-12)
         seen = ((self, self.probe), (self, world), (self, world.kept(world.owners == 1)), (empty, world))
         lengths = torch.stack([(at.release(x, NOISE) - at.release(x)).norm(dim=1) for at, x in seen])
+        for length, words in ((lengths[0], "a release"), (lengths[3], "a step on an empty mini-batch")):
+            if not length.all():
+                return Check(False, f"noise: {words} has none")
         change = float((lengths / lengths[0] - 1).abs().max())
         if change <= 0.01:
             return Check(True, "divisor: public, the noise of a release is the same on other data")

@@ -88,7 +88,8 @@ def test_harmless_differences(tmp_path: Path, content: str) -> None:
     ("content", "message"),
     [
         ("", "line 1: expected the columns subject, silo, items, got nothing"),
-        ("subject;silo;items\na;b;1\n", "line 1: expected the columns .* got subject;silo;items"),
+        ("subject;silo;items\na;b;1\n", "line 1: expected .* got subject;silo;items. Separate columns by commas"),
+        ("subject,silo,items,items\na,b,1,2\n", "line 1: expected the columns .* once each, got"),
         ("person,silo,items\na,b,1\n", "line 1: .* got person, silo, items"),
         ("subject,silo,items\n", "at least one row"),
         ("subject,silo,items\na,b,0\n", "at least one row"),
@@ -132,7 +133,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
     [
         (7, "a CSV file, a table with the columns"),
         ([("ann", "north")], "row 1: expected subject, silo, items"),
-        ([("ann", "north", True), ("b", "c", 1.5)], "row 2: .* got 1.5"),
+        ([("ann", "north", 1), ("b", "c", 1.5)], "row 2: .* got 1.5"),
+        ([("ann", "north", True)], "row 1: expected items to be a whole number from 0 on, got True"),
         ({"ann": 3}, "row 1"),
         (pd.DataFrame({"subject": ["a"], "items": [1]}), "a table with the columns"),
         ({"subject": ["a", "b"], "silo": ["x"], "items": [1]}, "equally long"),

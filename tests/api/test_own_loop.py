@@ -126,6 +126,10 @@ def test_a_model_in_eval_mode_is_told_to_train() -> None:
     with pytest.raises(PrivacyError, match=r"call model.train\(\) before the loop"):
         loop.step(lambda loss, _: 0.5 * loss)
     assert loop.engine.steps == 0
+    with torch.no_grad():
+        shown = loop.loss(loop.private(INPUTS), TARGETS)  # a validation loss is a number like any other
+    assert f"{shown:.2f}" == f"{shown.item():.2f}" == f"{float(torch.stack([shown, shown]).mean()):.2f}"
+    assert type(copy.deepcopy(shown).cpu().numpy() * 2) is not Tensor and sum([shown, shown]) > shown
 
 
 def test_a_layer_replaced_in_mid_training_is_refused() -> None:

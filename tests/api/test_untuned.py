@@ -16,7 +16,7 @@ from subjectdp.errors import ConfigError
 SCENARIOS = Path(__file__).resolve().parents[2] / "config" / "scenarios"
 UNTUNED = {  # subjects, inputs times classes, ε among the runs'
     "beyond-180": (180, 128 * 62, {1.0, 4.0}),
-    "beyond-660": (660, 129 * 80, {1.0, 4.0}),
+    "beyond-660": (660, 129 * 80, {4.0}),
     "uldp-180-local": (180, 128 * 62, {4.0}),
 }
 

@@ -320,6 +320,8 @@ def _read(row: Any, name_of: Callable[[Any, str], str]) -> tuple[str, str, int] 
 
 
 def _whole(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
     try:
         return int(value) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError):

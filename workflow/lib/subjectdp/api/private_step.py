@@ -390,17 +390,6 @@ _FACTORS = {"mul", "rmul", "div", "truediv", "true_divide", "imul", "itruediv", 
 _OF_THE_GRAPH = {"backward", "get", "register_hook", "retain_grad"}
 
 
-class PlainMean(Tensor):
-    """The mean loss of a pass that no private step can train on; ``backward()`` says why."""
-
-    def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Raises PrivacyError."""
-        raise PrivacyError(
-            "Expected the loss of a training pass for a batch of the private loader. A model in eval mode, as "
-            "from_pretrained returns it, or under no_grad has none: call model.train() before the loop."
-        )
-
-
 class PrivateMean(Tensor):
     """The mean loss: one number may scale it in all steps, terms without items be added, and ``backward()`` is private.
 
@@ -424,6 +413,24 @@ class PrivateMean(Tensor):
                 args = [each.detach().as_subclass(Tensor) if isinstance(each, cls) else each for each in args]
                 return func(*args, **kwargs)
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+
+
+class PlainMean(Tensor):
+    """The mean loss of a pass that no private step can train on; ``backward()`` says why."""
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """Raises PrivacyError."""
+        raise PrivacyError(
+            "Expected the loss of a training pass for a batch of the private loader. A model in eval mode, as "
+            "from_pretrained returns it, or under no_grad has none: call model.train() before the loop."
+        )
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            plain = tree_map(lambda each: each.as_subclass(Tensor) if isinstance(each, cls) else each, args)
+            result = func(*plain, **(kwargs or {}))
+        return result.as_subclass(cls) if func.__name__.strip("_") in _SUMS | _FACTORS else result
 
 
 def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:

@@ -1,8 +1,8 @@
 """Verified source files from mirrors or a local copy.
 
 The sha256, size and origin of a file that comes for the first time are recorded in a lock file and enforced from then
-on, so that a mirror that changes its content under the same address is noticed. (``pooch`` knows one address for a file,
-and takes whatever comes where no hash is known.)
+on, so that a mirror that changes its content under the same address is noticed. (``pooch`` knows one address for a
+file, and takes whatever comes where no hash is known.)
 """
 
 import json

@@ -137,9 +137,14 @@ def test_account_answers_for_people_and_caps(tmp_path: Path, capsys: pytest.Capt
         ([*counts, "--caps", "2", "--statement", "a.md"], "--statement to be left out with --caps"),
         ([*counts, "--caps", "2", "--noise-multiplier", "5"], "--noise-multiplier to be left out with --caps"),
         ([*counts, "--caps", "2", "--by-person"], "--by-person to be left out with --caps"),
-        ([*counts, "--figure", "a.png"], "--figure to be left out without --caps"),
-        ([*counts, "--epsilon", "4", "--noise-multiplier", "5"], "--epsilon to be left out where --noise-multiplier"),
+        ([*counts, "--caps", "2", "--accountant", "rdp"], "--accountant to be left out with --caps"),
+        ([*counts, "--caps", "2", "--own-noise-only"], "--own-noise-only to be left out with --caps"),
+        ([*counts, "--figure", "a.png"], "--figure to be left out with all but --caps"),
+        ([*counts, "--epsilon", "4", "--noise-multiplier", "5"], "--epsilon to be left out with --noise-multiplier"),
         ([*counts, "--horizontal", "none"], "--horizontal to be left out with --mode sound"),
     ):
         assert main(["account", *PLAN, *wrong]) == 2
         assert problem in capsys.readouterr().err
+    for key, value in (("delta", "1e-5"), ("noise-multiplier", "5"), ("colluding-silos", "0"), ("counts", "c.csv")):
+        assert main(["account", "--run", "any", f"--{key}", value]) == 2
+        assert f"--{key} to be left out with --run and --config" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from subjectdp.accounting.statements import privacy_statements, sound_statement
 from subjectdp.api.accounting import mechanism
 from subjectdp.api.counts import read_counts
 from subjectdp.api.questions import Cap, caps, person_silos, person_table, worst_person
-from subjectdp.cli.plans import add_plan_options, chosen_plans, schedule_of, target_of
+from subjectdp.cli.plans import add_plan_options, chosen_plans, schedule_of, settle
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.io.printing import print_json, print_table
 from subjectdp.plan.plan import AccountingMode, NoiseRule, PrivacyPlan, PrivacyUnit
@@ -47,11 +47,10 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints ε and noise of a plan given by options, of a finished run, or of every run of a configuration."""
+    settle(options)
     if options.caps is not None:
         _print_caps(options)
         return
-    if options.figure is not None:
-        raise expected("--figure", options.figure, "left out without --caps, whose table it draws")
     plans = list(chosen_plans(options))
     records = [_record(name, plan, options) for name, plan in plans]
     if options.statement is not None:
@@ -93,18 +92,12 @@ def _print_caps(options: argparse.Namespace) -> None:
     """The caps' costs, as a table and a figure."""
     if options.counts is None or options.algorithm is None or options.rounds is None:
         raise ConfigError("Expected --algorithm, --rounds and --counts to be given with --caps.")
-    for name in ("max_items_per_subject", "noise_multiplier", "group_sizes", "statement", "unit"):
-        if getattr(options, name) is not None:
-            raise expected(f"--{name.replace('_', '-')}", getattr(options, name), "left out with --caps")
-    if options.by_person:
-        raise ConfigError("Expected --by-person to be left out with --caps.")
     try:
         tried = [int(each) for each in options.caps.split(",")] if options.caps else None
     except ValueError:
         raise expected("--caps", options.caps, "whole numbers with commas") from None
     algorithm = mechanism(options.algorithm, options.trust)
-    target = target_of(options)
-    rows = caps(algorithm, options.counts, schedule_of(options), target, options.delta, tried)
+    rows = caps(algorithm, options.counts, schedule_of(options), options.epsilon, options.delta, tried)
     if options.figure is not None:
         from subjectdp.figures.runs_and_data import draw_caps  # here: matplotlib, for this option alone
 
@@ -112,7 +105,7 @@ def _print_caps(options: argparse.Namespace) -> None:
     if options.json:
         print_json([asdict(row) for row in rows])
         return
-    print(f"ε {target:g} of a person over all silos, at delta {options.delta:g}")
+    print(f"ε {options.epsilon:g} of a person over all silos, at delta {options.delta:g}")
     print_table(_CAP_HEADS, map(_cap_row, rows))
     best = min(rows, key=lambda row: row.noise_per_item)
     print(f"Least noise for an item kept: cap {best.cap}. Where the counts are private, choose it by public numbers.")

@@ -26,5 +26,5 @@ def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, Pri
     for run in load_scenario(files).runs:
         folder = results / "partitions" / partition_id(run)
         if not folder.is_dir():
-            raise DataError(f"Run {run_id(run)} needs its partition: make {folder} first.")
+            raise DataError(f"Run {run_id(run)} needs its partition, {folder}: subjectdp run makes it.")
         yield run_id(run), plan_run(run, load_partition(folder), results / "cache" / "calibration")

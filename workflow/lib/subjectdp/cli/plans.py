@@ -126,21 +126,12 @@ def schedule_of(options: argparse.Namespace) -> Schedule:
     )
 
 
-def target_of(options: argparse.Namespace) -> float:
-    """``--epsilon``, or 4."""
-    return 4.0 if options.epsilon is None else float(options.epsilon)
-
-
 def _bounds_subjects(chosen: Mechanism, options: argparse.Namespace) -> bool:
     subject = chosen.claimed_unit is PrivacyUnit.SUBJECT or options.unit == PrivacyUnit.SUBJECT
     return subject and not chosen.samples_subjects
 
 
 def _check_ranges(options: argparse.Namespace) -> None:
-    if options.epsilon is not None and options.noise_multiplier is not None:
-        raise expected("--epsilon", options.epsilon, "left out where --noise-multiplier is given")
-    if options.horizontal is not None and options.mode == AccountingMode.SOUND:
-        raise expected("--horizontal", options.horizontal, "left out with --mode sound: all rounds and silos count")
     if options.epochs > 1 and options.steps_per_round is not None:
         raise expected("--epochs", options.epochs, "left out where --steps-per-round is given")
     for name in ("epochs", "silos", "max_items_per_subject", "items", "subjects", "silos_per_subject"):
@@ -203,9 +194,9 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
     schedule = schedule_of(options)
     return PlanSettings(
         mode=AccountingMode(options.mode),
-        horizontal=Horizontal(options.horizontal or Horizontal.ROUNDS_OVER_SQRT_S),
+        horizontal=Horizontal(options.horizontal),
         sampling=SamplingMethod.POISSON_SUBJECTS if subjects else SamplingMethod(options.sampling),
-        epsilon=target_of(options),
+        epsilon=options.epsilon,
         delta=options.delta,
         clip_norm=1.0,
         rounds=options.rounds,
@@ -234,7 +225,10 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
     "unit": (_one_of(values_of(PrivacyUnit)), "privacy unit (default: what the algorithm claims)"),
     "trust": (_one_of(values_of(TrustModel)), "trust model (default: the algorithm's)"),
-    "horizontal": (_one_of(values_of(Horizontal)), "as_published: rule over silos (default: rounds_over_sqrt_s)"),
+    "horizontal": (
+        _one_of(values_of(Horizontal), "rounds_over_sqrt_s"),
+        f"with --mode as_published: rule over silos {_DEFAULT}",
+    ),
     "sampling": (_one_of(_SAMPLING, "poisson"), f"sampler {_DEFAULT}"),
     "accountant": (_one_of(values_of(Accountant), "pld"), f"accountant {_DEFAULT}"),
     "counts": (
@@ -258,7 +252,10 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "max-items-per-subject": (_WHOLE, "cap k on a subject's items at a silo"),
     "items": (_WHOLE, "items of a silo (needed for fixed batches)"),
     "subjects": (_WHOLE, "subjects of a silo"),
-    "epsilon": (_NUMBER, "target epsilon of the unit, without --noise-multiplier (default: 4)"),
+    "epsilon": (
+        {"type": float, "default": 4.0},
+        f"target epsilon of the unit, without --noise-multiplier {_DEFAULT}",
+    ),
     "delta": ({"type": float, "default": 1e-5}, f"delta {_DEFAULT}"),
     "own-noise-only": ({"action": "store_true"}, "secure aggregation: count each silo's own noise only"),
     "clipping": (
@@ -279,5 +276,35 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
     parser.add_argument("--results", default="results", help="results folder of --config and --run")
     for name, (kind, text) in _OPTIONS.items():
-        parser.add_argument(f"--{name}", help=text, **kind)
+        left_out = {} if kind.get("action") else {"default": None}  # settle tells what was given, and fills the rest in
+        words = text.replace(_DEFAULT, f"(default: {kind.get('default')})")
+        parser.add_argument(f"--{name}", help=words, **(kind | left_out))
     add_json(parser)
+
+
+_READ_BY_CAPS = {
+    *("algorithm", "trust", "counts", "rounds", "steps_per_round", "epochs", "sampling", "batch_size"),
+    *("sampling_probability", "silos_per_subject", "epsilon", "delta", "figure"),
+}
+_READ_BY_RUNS = {"unit", "group_sizes", "statement", "by_person"}
+_BESIDE = ("noise_multiplier", "group_sizes", "statement", "by_person", "figure")  # of account
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Gives options that were left out their defaults. Raises ConfigError for one that the others leave unread."""
+    defaults = {name.replace("-", "_"): kind.get("default") for name, (kind, _) in _OPTIONS.items()}
+    given = {key for key in (*defaults, *_BESIDE) if getattr(options, key) is not None}
+    given = {key for key in given if getattr(options, key) is not False}  # a flag that is not set
+    if options.caps is not None:
+        unread = dict.fromkeys(given - _READ_BY_CAPS, "--caps")
+    elif options.run_id is not None or options.config is not None:
+        unread = dict.fromkeys(given - _READ_BY_RUNS, "--run and --config, whose runs say it")
+    else:
+        unread = {"figure": "all but --caps, whose table it draws"}
+        unread |= {"epsilon": "--noise-multiplier"} if "noise_multiplier" in given else {}
+        unread |= {} if options.mode == AccountingMode.AS_PUBLISHED else {"horizontal": "--mode sound"}
+    for key in sorted(given & set(unread)):
+        raise expected(f"--{key.replace('_', '-')}", getattr(options, key), f"left out with {unread[key]}")
+    for key, default in defaults.items():
+        if getattr(options, key) is None:
+            setattr(options, key, default)

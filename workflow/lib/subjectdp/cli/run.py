@@ -68,9 +68,8 @@ def _refuse_stale_lock(folder: Path) -> None:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")  # its jobs, which outlive it, are scripts below it
-            if any(Path(word).name == b"snakemake".decode() for word in map(os.fsdecode, words)) and (
-                (process / "cwd").resolve() == folder.resolve()
-            ):
+            running = any(Path(os.fsdecode(word)).name == "snakemake" for word in words)
+            if running and (process / "cwd").resolve() == folder.resolve():
                 return  # Snakemake says itself that it is there
         except OSError:  # another user's, or ended meanwhile
             continue

@@ -34,7 +34,7 @@ class SGD:
     velocity: Tensor | None = None  # (P,), from the first step on
 
     def step(self, vector: Tensor, gradient: Tensor) -> None:
-        if self.momentum:
+        if self.momentum != 0:
             old = self.velocity
             self.velocity = gradient.clone() if old is None else old.mul_(self.momentum).add_(gradient)
             gradient = self.velocity
@@ -72,10 +72,10 @@ def optimiser_state(optimiser: Optimiser) -> dict[str, Tensor]:
     return {key: torch.as_tensor(value).detach().clone() for key, value in state.items()}
 
 
-def restore_optimiser(optimiser: Optimiser, state: dict[str, Tensor]) -> None:
-    """Puts back what :func:`optimiser_state` gave."""
+def restore_optimiser(optimiser: Optimiser, state: dict[str, Tensor], vector: Tensor) -> None:
+    """Puts back what :func:`optimiser_state` gave, on the device of the parameters ``vector``."""
     if isinstance(optimiser, SGD):
-        optimiser.velocity = state.get(_VELOCITY)
+        optimiser.velocity = state[_VELOCITY].to(vector.device, copy=True) if state else None
     elif state:
         optimiser.load_state_dict({"state": {0: state}, "param_groups": optimiser.state_dict()["param_groups"]})
 

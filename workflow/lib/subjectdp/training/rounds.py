@@ -83,7 +83,7 @@ class GlobalModel:
         if self._average is not None:
             self._average.vector.copy_(state[AVERAGE])
         own = {key.removeprefix(_OPTIMISER): t for key, t in state.items() if key.startswith(_OPTIMISER)}
-        restore_optimiser(self._optimiser, own)
+        restore_optimiser(self._optimiser, own, self.vector)
 
 
 Ask = Callable[[Tensor, int, Sequence[int]], Iterable[Tensor]]

@@ -83,6 +83,17 @@ def number(key: str, value: Any, above: float = 0.0, below: float = float("inf")
     return float(value)
 
 
+def check_numbers(
+    settings: Any, whole: Iterable[str], above_zero: Iterable[str], from_zero: Iterable[str] = ()
+) -> None:
+    """ConfigError for an attribute of ``settings`` that is there (not None) and no number of its kind."""
+    given = {name: value for name, value in vars(settings).items() if value is not None}
+    for name in whole:
+        whole_number(name, given.get(name, 1))
+    for name in (*above_zero, *(name for name in from_zero if given.get(name) != 0)):
+        number(name, given.get(name, 1))
+
+
 def unknown(key: str, value: str, known: Iterable[str], error: type[SubjectDPError] = ConfigError) -> SubjectDPError:
     """An unknown name, with the nearest known one when there is one."""
     names = sorted(known)

@@ -29,7 +29,7 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import autocast_on, number_of, of_items, tensors_in
 from subjectdp.engine.layout import replace_batch_norm
 from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
-from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, number, unknown, whole_number
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, check_numbers, expected, unknown
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
@@ -76,14 +76,8 @@ class PrivacySettings:
         for name, allowed in (("clip", ("subject", "item")), ("sample", ("items", "subjects"))):
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
-        for name in ("steps", "max_items_per_subject", "subjects_per_step"):
-            if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name))
-        for name in ("clip_norm", "epsilon", "delta"):
-            if getattr(self, name) is not None:
-                number(name, getattr(self, name))
-        if self.noise_multiplier is not None and self.noise_multiplier != 0:
-            number("noise_multiplier", self.noise_multiplier)
+        whole = ("steps", "max_items_per_subject", "subjects_per_step")
+        check_numbers(self, whole, ("clip_norm", "epsilon", "delta"), from_zero=("noise_multiplier",))
         if (self.clip, self.sample) == ("item", "subjects"):
             raise expected("clip", "item", "subject where subjects are sampled: else nothing bounds a subject")
         if self.subjects_per_step is not None and self.sample != "subjects":

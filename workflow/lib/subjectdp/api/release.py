@@ -43,7 +43,16 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.inputs import of_items, tensors_in
 from subjectdp.engine.layout import Layout, in_words, refuse_by_name, replace_batch_norm
 from subjectdp.engine.probe import check_keeps_nothing, check_model, find_layout
-from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected, number, unknown, whole_number
+from subjectdp.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    PrivacyError,
+    check_numbers,
+    expected,
+    unknown,
+    whole_number,
+)
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.noise.keys import Purpose, key_int
 from subjectdp.plan.plan import (
@@ -146,14 +155,9 @@ class ReleaseSettings:
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise unknown(name, str(getattr(self, name)), values)
-        for name in ("rounds", "local_steps", "items", "silos_per_subject"):
-            if name == "rounds" or getattr(self, name) is not None:
-                whole_number(name, getattr(self, name))
-        for name in ("clip_norm", "delta", "epsilon", "learning_rate"):
-            if getattr(self, name) is not None:
-                number(name, getattr(self, name))
-        if self.noise_multiplier is not None and self.noise_multiplier != 0:
-            number("noise_multiplier", self.noise_multiplier)
+        whole_number("rounds", self.rounds)
+        numbers = ("clip_norm", "delta", "epsilon", "learning_rate")
+        check_numbers(self, ("local_steps", "items", "silos_per_subject"), numbers, from_zero=("noise_multiplier",))
         if (self.epsilon is None) == (self.noise_multiplier is None):
             given = "neither" if self.epsilon is None else "both"
             raise expected("one of noise_multiplier and epsilon", given, "given")

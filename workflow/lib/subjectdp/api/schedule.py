@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 
 from subjectdp.accounting.untuned import untuned_schedule as untuned_schedule  # public from here
 from subjectdp.api.counts import Counts, SiloSizes
-from subjectdp.errors import expected, number, unknown, whole_number
+from subjectdp.errors import check_numbers, expected, unknown, whole_number
 from subjectdp.plan.plan import FederationFacts, Mechanism, People, SamplingMethod, SiloChoice
 
 _MOST_KINDS = 10_000  # of subjects by what they hold, among whom the worst is searched for
-
-
-_LIMITS = ("max_items_per_subject", "silos_per_subject", "silos_per_round")
 
 
 @dataclass(frozen=True)
@@ -53,11 +50,9 @@ class Schedule:
     epochs: int = 1
 
     def __post_init__(self) -> None:
-        for name in (*("rounds", "steps", "batch_size", "epochs"), *_LIMITS):
-            if name == "rounds" or getattr(self, name) is not None:
-                whole_number(name, getattr(self, name))
-        if self.sampling_probability is not None:
-            number("sampling_probability", self.sampling_probability)
+        whole_number("rounds", self.rounds)
+        limits = ("max_items_per_subject", "silos_per_subject", "silos_per_round")
+        check_numbers(self, ("steps", "batch_size", "epochs", *limits), ("sampling_probability",))
 
     def method(self, mechanism: Mechanism) -> SamplingMethod:
         """The sampler; raises ConfigError for an unknown one."""

@@ -252,10 +252,7 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "max-items-per-subject": (_WHOLE, "cap k on a subject's items at a silo"),
     "items": (_WHOLE, "items of a silo (needed for fixed batches)"),
     "subjects": (_WHOLE, "subjects of a silo"),
-    "epsilon": (
-        {"type": float, "default": 4.0},
-        f"target epsilon of the unit, without --noise-multiplier {_DEFAULT}",
-    ),
+    "epsilon": ({"type": float, "default": 4.0}, f"target epsilon of the unit, without --noise-multiplier {_DEFAULT}"),
     "delta": ({"type": float, "default": 1e-5}, f"delta {_DEFAULT}"),
     "own-noise-only": ({"action": "store_true"}, "secure aggregation: count each silo's own noise only"),
     "clipping": (

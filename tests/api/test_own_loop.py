@@ -132,6 +132,18 @@ def test_a_model_in_eval_mode_is_told_to_train() -> None:
     assert type(copy.deepcopy(shown).cpu().numpy() * 2) is not Tensor and sum([shown, shown]) > shown
 
 
+def test_items_without_a_finite_loss_are_told_of_and_add_nothing() -> None:
+    inputs = INPUTS.clone()
+    inputs[3:] = torch.nan
+    loop, known = (Loop(data_loader=DataLoader(TensorDataset(each, TARGETS), ITEMS)) for each in (inputs, INPUTS))
+    with pytest.warns(UserWarning, match="Losses of items are not finite: such items add nothing"):
+        loop.step()
+    assert loop.vector().isfinite().all() and not torch.equal(loop.vector(), known.vector())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        known.step()
+
+
 def test_a_layer_replaced_in_mid_training_is_refused() -> None:
     loop = Loop(nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3)))
     loop.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -365,6 +366,8 @@ class PrivateLoss:
             plain: Tensor = step.engine.losses(outputs, targets).detach().mean()
             return plain.as_subclass(PlainMean)
         losses = step.losses(outputs, targets)
+        if not losses.detach().isfinite().all():
+            warnings.warn("Losses of items are not finite: such items add nothing to a step but its noise.", stacklevel=2)
         mean: Tensor = _Backward.apply(losses.detach().mean(), step, [losses], *step.parameters)  # type: ignore[no-untyped-call]
         return mean.as_subclass(PrivateMean)
 

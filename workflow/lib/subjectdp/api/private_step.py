@@ -367,7 +367,9 @@ class PrivateLoss:
             return plain.as_subclass(PlainMean)
         losses = step.losses(outputs, targets)
         if not losses.detach().isfinite().all():
-            warnings.warn("Losses of items are not finite: such items add nothing to a step but its noise.", stacklevel=2)
+            warnings.warn(
+                "Losses of items are not finite: such items add nothing to a step but its noise.", stacklevel=2
+            )
         mean: Tensor = _Backward.apply(losses.detach().mean(), step, [losses], *step.parameters)  # type: ignore[no-untyped-call]
         return mean.as_subclass(PrivateMean)
 

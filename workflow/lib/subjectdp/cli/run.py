@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from subjectdp.cli.parser import Line
 from subjectdp.config import Scenario, load_scenario, paths
 from subjectdp.errors import ConfigError, expected
 from subjectdp.forecast.before_start import check_before_start, partly_drawn_figures, unread_variables
+from subjectdp.io.loaded_jobs import loaded_jobs
 
 _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules", "--touch"}
 """Options of Snakemake that print something and train nothing."""
@@ -53,7 +54,8 @@ def run(options: argparse.Namespace) -> int:
     _refuse_stale_lock(Path.cwd())
     log = Path(paths.RESULTS) / "logs" / "workflow" / f"{scenario.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    code = _followed(command, scenario, log) or _report(command, scenario, log)
+    with loaded_jobs() as environment:
+        code = _followed(command, scenario, log, environment) or _report(command, scenario, log)
     if code != 0:
         for line in dict.fromkeys(_failures(log.read_text(errors="replace"))):
             print(f"error: {line}", file=sys.stderr)
@@ -87,12 +89,12 @@ def _command(files: Sequence[str], cores: int, passed_on: Sequence[str]) -> list
     ]
 
 
-def _followed(command: Sequence[str], scenario: Scenario, log: Path) -> int:
+def _followed(command: Sequence[str], scenario: Scenario, log: Path, environment: Mapping[str, str]) -> int:
     """Runs Snakemake with its output in ``log`` and shows a line of progress."""
     line = Line(sys.stderr)
     print(f"{scenario.name}: {len(scenario.runs)} runs; log: {log}", file=sys.stderr)
     with log.open("w") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=environment)
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # Snakemake ends its jobs
         try:
             while process.poll() is None:

@@ -6,32 +6,29 @@ It loads what short jobs spend their time on, and does once what each of them wo
 import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 
 # isort: split
+import importlib
 import sys
 
-import dp_accounting.pld.accountant
 import numpy as np
-import pyarrow.dataset
-import scipy.signal
-import scipy.stats
-import seaborn
-import snakemake.script  # noqa: F401
 import torch
 
-import subjectdp.figures.catalogue
-import subjectdp.report.results_page
-import subjectdp.results.collect
-import subjectdp.scorecard.paper_accounting
-import subjectdp.training.run
-import subjectdp.utility.excess_loss  # noqa: F401
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.fingerprint import fingerprint
 from subjectdp.engine.logit_gradients import errors_and_norms
 from subjectdp.io.loaded_jobs import serve
 from subjectdp.noise.gaussian import add_gaussian
 
+_LOADED = (
+    *("snakemake.script", "scipy.stats", "scipy.signal", "dp_accounting.pld.accountant", "pyarrow.dataset", "seaborn"),
+    *("subjectdp.training.run", "subjectdp.figures.catalogue", "subjectdp.report.results_page"),
+    *("subjectdp.results.collect", "subjectdp.utility.excess_loss", "subjectdp.scorecard.paper_accounting"),
+)
+
 
 def prepare() -> None:
-    """Reads the code that results are stamped with, and loads compiled functions."""
+    """Loads libraries and compiled functions, and reads the code that results are stamped with."""
+    for module in _LOADED:
+        importlib.import_module(module)
     fingerprint(*(f"train:{name}" for name in ALGORITHMS))
     add_gaussian(torch.zeros(8), 1.0, bytes(32))
     one, numbers = np.ones(1, np.float32), np.zeros((2, 1), np.float32)

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 _JOBS = "SUBJECTDP_JOBS"  # in the environment of jobs: interpreter and socket of the loaded process, as JSON
 _THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # read while loading
@@ -116,7 +117,7 @@ def _start(listener: socket.socket, events: selectors.BaseSelector) -> None:
     events.register(ended, selectors.EVENT_READ, finish)
 
 
-def _run(job: dict[str, object], files: list[int]) -> int:
+def _run(job: dict[str, Any], files: list[int]) -> int:
     """Runs a script as a process of its own would; its exit status."""
     for number, file in enumerate(files):
         os.dup2(file, number)
@@ -138,4 +139,3 @@ def _run(job: dict[str, object], files: list[int]) -> int:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-

@@ -124,7 +124,8 @@ class DeviceDataset:
 
     def _items(self, where: Tensor) -> tuple[Tensor, Tensor]:
         if self.kind == "image":
-            levels = self._shade[self.features[where].int()]
+            pixels = self.features.index_select(0, where)
+            levels = self._shade.index_select(0, pixels.view(-1).int()).view(pixels.shape)
             channels_first = levels.unsqueeze(1) if levels.dim() == 3 else levels.permute(0, 3, 1, 2)
             return channels_first.contiguous(), self._targets(where)
         if self.kind == "vector":

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from subjectdp.data.folders import checked_file, read_arrays, read_index, write_folder
+from subjectdp.data.store import checked_file, read_arrays, read_index, write_folder
 from subjectdp.errors import DataError
 from subjectdp.io.atomic import sealed
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from source_files import leaf_femnist, leaf_shakespeare, leaf_windows, write_document, write_zip
-from subjectdp.data import json_stream, leaf_json
+from subjectdp.data import leaf_json
 from subjectdp.data.content import check_content, check_expected, count_content
-from subjectdp.data.json_stream import read_users
+from subjectdp.data.leaf_json import read_users
 from subjectdp.data.shakespeare import VOCABULARY
 from subjectdp.data.splits import split_items
 from subjectdp.data.store import write_prepared
@@ -79,7 +79,7 @@ def test_every_truncation_is_noticed(data: st.DataObject) -> None:
         (b"<!DOCTYPE html>", "web page"),
         (b"[]", "not valid JSON"),
         (b"{}", "'user_data' is missing"),
-        (b'{"user_data": []}', "not an object"),
+        (b'{"user_data": []}', "not valid JSON"),
         (b'{"user_data": {}} {}', "more after the end"),
         (b'{"user_data": {}, "user_data": {}}', "comes twice"),
         (b'{"user_data": {"a": 1, "a": 2}}', "'a' comes twice"),
@@ -106,8 +106,8 @@ def test_bad_json_is_refused(raw: bytes, problem: str) -> None:
 
 
 def test_an_endless_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_stream, "_LARGEST_VALUE", 1000)
-    monkeypatch.setattr(json_stream, "_CHUNK", 100)
+    monkeypatch.setattr(leaf_json, "_LARGEST_VALUE", 1000)
+    monkeypatch.setattr(leaf_json, "_CHUNK", 100)
     with pytest.raises(DataError, match="longer than 1000 characters"):
         list(read_users(io.BytesIO(b'{"user_data": {"a": [' + b"1," * 5000), "f", {}))
 

@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 
 from subjectdp.config import load_run
-from subjectdp.data.leaf_files import leaf_sizes
+from subjectdp.data.sizes import leaf_sizes
 from subjectdp.forecast.cost_model import expected_items
 from subjectdp.forecast.federations import federation_of
 

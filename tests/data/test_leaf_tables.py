@@ -16,8 +16,7 @@ from PIL import Image
 from subjectdp.config.run import load_run
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.content import Content, check_content
-from subjectdp.data.inspect import inspect_source
-from subjectdp.data.prepare import read_source
+from subjectdp.data.prepare import inspect_source, read_source
 from subjectdp.data.shakespeare import VOCABULARY
 from subjectdp.errors import ConfigError, DataError
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from subjectdp.data.spread import keep_within_cap, spread_items
+from subjectdp.data.partition import keep_within_cap, spread_items
 
 ALARM = 1e-6
 

@@ -14,8 +14,7 @@ from source_files import etext, leaf_femnist, nist_folder, write_document
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.embedded import GENERATORS, generate
-from subjectdp.data.inspect import inspect_source
-from subjectdp.data.prepare import LOCK, fetch_sources, prepare_dataset
+from subjectdp.data.prepare import LOCK, fetch_sources, inspect_source, prepare_dataset
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import DataError, DownloadError
 

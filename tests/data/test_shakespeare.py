@@ -167,11 +167,11 @@ def test_every_packing_gives_the_same(tmp_path: Path, packing: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        (b"", "is empty"),
-        (b" \n\n", "is empty"),
+        (b"", "holds no text"),
+        (b" \n\n", "holds no text"),
         (b"<!DOCTYPE html><html>", "web page"),
         (b"\n <HTML>", "web page"),
-        (b"PLAY\0", "zero bytes"),
+        (b"PLAY\0", "holds no text"),
         (b"Just some words\n" * 50, "No play was found"),
         (b"x\nby William Shakespeare\n" * 2 + b"no speeches\n", "without a title|No play"),
     ],

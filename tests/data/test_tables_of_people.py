@@ -13,10 +13,9 @@ import pytest
 
 from subjectdp.config.run import load_run
 from subjectdp.data.content import check_content, count_content
+from subjectdp.data.sizes import table_sizes
 from subjectdp.data.splits import split_items
-from subjectdp.data.table import TableOptions, read_table
-from subjectdp.data.table_files import read_frame
-from subjectdp.data.table_sizes import table_sizes
+from subjectdp.data.table import TableOptions, read_frame, read_table
 from subjectdp.errors import ConfigError, DataError
 
 PLAIN = "who,site,x,y\nann,n,1.5,0\nbob,s,2,1\nann,s,-3,1\n"

@@ -21,7 +21,7 @@ from subjectdp.config.messages import config_error
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.content import Content
 from subjectdp.data.prepare import read_source
-from subjectdp.data.table_files import FILE, numbers_the_rows, read_frame
+from subjectdp.data.table import FILE, numbers_the_rows, read_frame
 from subjectdp.errors import ConfigError, expected
 from subjectdp.io.atomic import write_text
 from subjectdp.io.printing import print_table

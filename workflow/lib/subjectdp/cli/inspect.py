@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     source = options.source or ("table" if options.dataset == "table" else "upstream")
     if options.path is None and source != Source.EMBEDDED:
         raise expected("--path", None, f"where the source {source} lies")
-    from subjectdp.data.inspect import inspect_source  # to keep --help light
+    from subjectdp.data.prepare import inspect_source  # to keep --help light
 
     others = ("dataset", "test_fraction", "duplicate_first_image_bug")
     given = {"source": source, **table_keys(options), **{name: getattr(options, name) for name in others}}

@@ -59,7 +59,6 @@ WITHOUT_EFFECT = (
     # They say something, wait, or transport bytes that are verified.
     f"{PACKAGE}.config.messages",
     f"{PACKAGE}.config.paths",
-    f"{PACKAGE}.data.progress",
     f"{PACKAGE}.errors",
     f"{PACKAGE}.io.locks",
     f"{PACKAGE}.io.job_log",

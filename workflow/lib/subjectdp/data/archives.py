@@ -27,6 +27,7 @@ _LARGEST_RATIO = 300  # unpacked to packed size; NIST's images and LEAF's JSON s
 _LONGEST_NAME = 1024
 _RATIO_FROM_BYTES = 1 << 20  # smaller files may have any ratio
 _GZIP_MAGIC, _ZIP_MAGIC = b"\x1f\x8b", b"PK"
+_HTML_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<script")
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
     *(ValueError, NotImplementedError, OverflowError),
@@ -95,21 +96,38 @@ def open_archive(path: Path, largest: int = LARGEST_FILE) -> Iterator[Archive]:
 
 
 def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
-    """The text in a plain file, a gzip file, or a zip file with exactly one ``.txt``; DataError otherwise."""
+    """The text in a plain file, a gzip file, or a zip file with exactly one ``.txt``.
+
+    DataError for another file, and for one that holds no text or a web page.
+    """
     if not path.is_file():
         raise DataError(f"{path} does not exist: expected a .txt, .gz or .zip file.")
     try:
         with open(path, "rb") as stream:
             magic = stream.read(2)
         if magic == _ZIP_MAGIC:
-            return _only_text(path, largest)
-        with gzip.open(path) if magic == _GZIP_MAGIC else open(path, "rb") as stream:
-            content = stream.read(largest + 1)
+            content = _only_text(path, largest)
+        else:
+            with gzip.open(path) if magic == _GZIP_MAGIC else open(path, "rb") as stream:
+                content = stream.read(largest + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read or is a damaged gzip file ({_reason(error)}): get it again.") from None
+    return _checked_text(path, content, largest)
+
+
+def _checked_text(path: Path, content: bytes, largest: int) -> bytes:
     if len(content) > largest:
         raise DataError(f"{path} has more than {largest} bytes: no text of this project has.")
+    refuse_web_page(content[:512], path)
+    if content.strip() == b"" or b"\0" in content:
+        raise DataError(f"{path} holds no text: it is empty, or has zero bytes.")
     return content
+
+
+def refuse_web_page(start: bytes, path: Path) -> None:
+    """DataError if a file that starts like this is a web page (an error page, a login form)."""
+    if start.lstrip(b"\xef\xbb\xbf \r\n\t").lower().startswith(_HTML_STARTS):
+        raise DataError(f"{path}: a web page came instead of the file (an error page, or a login is needed)")
 
 
 def find_text(folder: Path, names: Iterable[str]) -> Path:
@@ -134,9 +152,8 @@ def _only_text(path: Path, largest: int) -> bytes:
         texts = [member for member in archive.members if member.name.lower().endswith(".txt")]
         if len(texts) != 1:
             raise DataError(f"{path}: expected one .txt file in the archive, found {len(texts)}.")
-        if texts[0].size > largest:
-            raise DataError(f"{path} has more than {largest} bytes: no text of this project has.")
-        return archive.read(texts[0])
+        with archive.open(texts[0]) as stream:
+            return stream.read(largest + 1)
 
 
 class _Checked:

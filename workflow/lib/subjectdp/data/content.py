@@ -1,6 +1,6 @@
 """A data set in memory, as the parsers return it: its invariants, its counts, and the expected counts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,25 +47,42 @@ class Content:
 
 def check_content(content: Content) -> None:
     """DataError unless lengths, addresses, labels and names of ``content`` are consistent."""
-    name, subjects = content.dataset, len(content.subject_ids)
+    name, subjects, items = content.dataset, len(content.subject_ids), len(content.features)
     if subjects == 0:
         raise DataError(f"The {name} source holds no subject with an item.")
     lengths = {len(content.groups), len(content.first_items), len(content.items)}
     if lengths != {subjects}:
         raise DataError(f"{name}: columns of lengths {sorted(lengths)} for {subjects} subjects.")
-    for subject in content.subject_ids:
-        check_name(subject, "a subject's name", name)
-    for group in set(content.groups) - {""}:
-        check_name(group, "a group's name", name)
-    check_distinct(content.subject_ids, "the subjects", name)
-    check_distinct(set(content.groups), "the groups", name)
-    if len(content.features) > _LARGEST_ADDRESS:
-        raise DataError(f"{name}: {len(content.features)} addresses do not fit 32 bits.")
+    named = {"subject": content.subject_ids, "group": set(content.groups) - {""}, "silo": content.silo_names}
+    for kind, names in named.items():
+        for each in names:
+            check_name(each, f"a {kind}'s name", name)
+        check_distinct(names, f"the {kind}s", name)
+    if items > _LARGEST_ADDRESS:
+        raise DataError(f"{name}: {items} addresses do not fit 32 bits.")
     last = content.first_items + content.items + content.window
-    if content.items.min() < 1 or content.first_items.min() < 0 or last.max() > len(content.features):
+    if content.items.min() < 1 or content.first_items.min() < 0 or last.max() > items:
         raise DataError(f"{name}: a subject without items, or with items outside of the features.")
-    _check_symbols(content)
-    _check_silos(content)
+    if content.kind != TEXT and len(content.labels) != items:
+        raise DataError(f"{name}: {items} items, {len(content.labels)} labels.")
+    if content.silo_names and len(content.silos) != items:
+        raise DataError(f"{name}: {items} items, {len(content.silos)} silos of items.")
+    _check_values(content)
+
+
+def _check_values(content: Content) -> None:
+    labels, name = content.labels, content.dataset
+    symbols = (f"{name} symbols", content.features) if content.kind == TEXT else (f"{name} labels", labels)
+    for (key, values), count in (
+        (symbols, content.classes),
+        ((f"{name} silos", content.silos), len(content.silo_names)),
+    ):
+        if count and not 0 <= int(values.min()) <= int(values.max()) < count:
+            raise expected(key, f"{int(values.min())}..{int(values.max())}", f"0..{count - 1}", DataError)
+    if not content.classes and (labels.dtype != np.float32 or not ((labels >= 0) & (labels <= 1)).all()):
+        raise expected(f"{name} labels", "others", "numbers from 0 to 1", DataError)
+    if content.features.dtype == np.float32 and not np.isfinite(content.features).all():
+        raise expected(f"{name} features", "NaN or infinity", "finite numbers", DataError)
 
 
 def most_copies(content: Content) -> int:
@@ -82,54 +99,22 @@ def most_copies(content: Content) -> int:
     return most
 
 
+def subjects_in_order(names: Iterable[str], items: Sequence[int] | Integers, window: int = 0) -> dict[str, Any]:
+    """The subjects' columns of a :class:`Content` whose items lie subject by subject, in no groups."""
+    ids, counts = list(names), np.asarray(items, dtype=np.int64)
+    ends = np.cumsum(counts + window)
+    return {"subject_ids": ids, "groups": [""] * len(ids), "first_items": ends - counts - window, "items": counts}
+
+
 def single_items(count: int) -> dict[str, Any]:
     """The subjects' columns of a :class:`Content` of ``count`` items that name nobody: each is its own subject."""
-    return {
-        "subject_ids": [f"item {index}" for index in range(count)],
-        "groups": [""] * count,
-        "first_items": np.arange(count, dtype=np.int64),
-        "items": np.ones(count, dtype=np.int64),
-        "own_subjects": True,
-    }
+    names = (f"item {index}" for index in range(count))
+    return subjects_in_order(names, np.ones(count, dtype=np.int64)) | {"own_subjects": True}
 
 
 def stored_labels(labels: Integers, classes: int) -> Labels:
     """Labels as they are stored: one byte each where that is enough."""
     return labels.astype(np.uint8) if classes <= 256 else labels.astype(np.int32)
-
-
-def _check_symbols(content: Content) -> None:
-    text = content.kind == TEXT
-    if not text and len(content.labels) != len(content.features):
-        raise DataError(f"{content.dataset}: {len(content.features)} items, {len(content.labels)} labels.")
-    values = content.features if text else content.labels
-    if content.classes == 0:
-        _check_numbers(content)
-    elif int(values.min()) < 0 or int(values.max()) >= content.classes:
-        key = f"{content.dataset} {'symbols' if text else 'labels'}"
-        found = f"{int(values.min())}..{int(values.max())}"
-        raise expected(key, found, f"0..{content.classes - 1}", DataError)
-    if content.features.dtype == np.float32 and not np.isfinite(content.features).all():
-        raise expected(f"{content.dataset} features", "NaN or infinity", "finite numbers", DataError)
-
-
-def _check_numbers(content: Content) -> None:
-    if content.labels.dtype != np.float32 or not ((content.labels >= 0) & (content.labels <= 1)).all():
-        raise expected(f"{content.dataset} labels", "others", "numbers from 0 to 1", DataError)
-
-
-def _check_silos(content: Content) -> None:
-    name, silos = content.dataset, content.silos
-    if not content.silo_names:
-        return
-    for silo in content.silo_names:
-        check_name(silo, "a silo's name", name)
-    check_distinct(content.silo_names, "the silos", name)
-    if len(silos) != len(content.features):
-        raise DataError(f"{name}: {len(content.features)} items, {len(silos)} silos of items.")
-    if silos.min() < 0 or silos.max() >= len(content.silo_names):
-        allowed = f"0..{len(content.silo_names) - 1}"
-        raise expected(f"{name} silos", f"{silos.min()}..{silos.max()}", allowed, DataError)
 
 
 def count_content(content: Content, test_fraction: float) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from PIL import Image
 from subjectdp.data import archives
 from subjectdp.data.archives import Archive, Member
 from subjectdp.data.content import Content
-from subjectdp.data.progress import Progress
 from subjectdp.data.splits import IMAGE
 from subjectdp.errors import DataError
+from subjectdp.io.job_log import Progress
 
 CLASSES = 62
 SIDE = 28

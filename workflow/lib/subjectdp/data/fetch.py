@@ -18,10 +18,10 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from subjectdp.data import archives
-from subjectdp.data.progress import Progress
 from subjectdp.data.sources import Mirror, SourceFile
 from subjectdp.errors import DataError, DownloadError
 from subjectdp.io import atomic
+from subjectdp.io.job_log import Progress
 
 _LOGGER = logging.getLogger(__name__)
 _Record = dict[str, Any]  # of a fetched file: sha256, bytes, origin
@@ -31,7 +31,6 @@ _ATTEMPTS = Retry(
     total=3, backoff_factor=1.0, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False, retry_after_max=60
 )
 _MAGIC = {"zip": b"PK", "gzip": b"\x1f\x8b"}
-_HTML_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<script")
 
 
 def fetch_file(source: SourceFile, folder: Path, lock_file: Path, local: Path | None = None) -> Path:
@@ -44,12 +43,14 @@ def fetch_file(source: SourceFile, folder: Path, lock_file: Path, local: Path | 
     folder.mkdir(parents=True, exist_ok=True)
     target, recorded = folder / source.name, read_lock(lock_file)
     known = recorded.get(source.name)
-    present = _is_good(target, source, known)
     origin = "found in place"
-    if not present or (local is not None and known is None):
+    if not _is_good(target, source, known) or (local is not None and known is None):
         origin = "local" if local is not None else _from_mirrors(source, target, known)
         if local is not None:
-            _install(_find_local(local, source), source, target, known, keep=True)
+            try:
+                _install(_find_local(local, source), source, target, known, keep=True)
+            except DataError as error:
+                raise DownloadError(f"data.path: {error}") from None
     if known is None:
         found = {"sha256": atomic.sha256_of(target), "bytes": target.stat().st_size, "origin": origin}
         atomic.write_json(lock_file, {**recorded, source.name: found})
@@ -76,7 +77,7 @@ def _is_good(target: Path, source: SourceFile, known: _Record | None) -> bool:
     try:
         _check_format(target, source)
         _check_known(target, known, source)
-    except DownloadError as error:
+    except DataError as error:
         _LOGGER.warning("%s is there but refused (%s); fetching it again", target, error)
         return False
     return True
@@ -91,7 +92,7 @@ def _from_mirrors(source: SourceFile, target: Path, known: _Record | None) -> st
             _download(mirror, part, needs_length=source.format == "text")
             _install(part, source, target, known, keep=False)
             return mirror.url
-        except (OSError, DownloadError) as error:  # OSError: of requests and of the disk
+        except (OSError, DataError) as error:  # OSError: of requests and of the disk
             problems.append(f"{mirror.url}: {str(error).replace(str(part), 'the file')}")
             _LOGGER.warning("%s: mirror refused: %s", source.name, problems[-1])
         finally:
@@ -101,7 +102,7 @@ def _from_mirrors(source: SourceFile, target: Path, known: _Record | None) -> st
 
 
 def _download(mirror: Mirror, part: Path, needs_length: bool) -> None:
-    """Writes what ``mirror`` serves to ``part``; DownloadError if it is not what the table of mirrors says.
+    """Writes what ``mirror`` serves to ``part``; DataError if it is not what the table of mirrors says.
 
     ``needs_length``: refuses a body whose end HTTP does not mark and whose size is not known, since nobody would
     notice a truncation.
@@ -111,11 +112,11 @@ def _download(mirror: Mirror, part: Path, needs_length: bool) -> None:
             session.mount(scheme, HTTPAdapter(max_retries=_ATTEMPTS))
         with session.get(mirror.url, stream=True, timeout=_TIMEOUT) as response:
             if response.status_code != 200:
-                raise DownloadError(f"status {response.status_code} {response.reason}")
+                raise DataError(f"status {response.status_code} {response.reason}")
             length = response.headers.get("Content-Length", "")
             framed = length != "" or "Transfer-Encoding" in response.headers
             if needs_length and not framed and mirror.bytes is None and mirror.sha256 is None:
-                raise DownloadError("no Content-Length, so that a truncation could not be noticed")
+                raise DataError("no Content-Length, so that a truncation could not be noticed")
             label = f"bytes of {mirror.url.rpartition('/')[2]}"
             progress = Progress(_LOGGER, label, int(length) if length.isdecimal() else None)
             with part.open("wb") as file:
@@ -124,9 +125,9 @@ def _download(mirror: Mirror, part: Path, needs_length: bool) -> None:
                     progress.add(len(chunk))
             progress.finish()
     if mirror.bytes is not None and part.stat().st_size != mirror.bytes:
-        raise DownloadError(f"{part.stat().st_size} bytes came, {mirror.bytes} are expected")
+        raise DataError(f"{part.stat().st_size} bytes came, {mirror.bytes} are expected")
     if mirror.sha256 is not None and (digest := atomic.sha256_of(part)) != mirror.sha256:
-        raise DownloadError(f"sha256 is {digest}, expected {mirror.sha256}")
+        raise DataError(f"sha256 is {digest}, expected {mirror.sha256}")
 
 
 def _advice(source: SourceFile) -> str:
@@ -141,7 +142,7 @@ def _install(file: Path, source: SourceFile, target: Path, known: _Record | None
     _check_format(file, source)
     with atomic.atomic_path(target) as temporary:
         if source.format == "text":
-            temporary.write_bytes(_text_of(file))
+            temporary.write_bytes(archives.read_text_file(file))
         elif keep:
             shutil.copyfile(file, temporary)
         else:
@@ -153,34 +154,17 @@ def _check_format(file: Path, source: SourceFile) -> None:
     with open(file, "rb") as stream:
         start = stream.read(512)
     if start == b"":
-        raise DownloadError(f"{file} is empty")
-    refuse_web_page(start, str(file))
+        raise DataError(f"{file} is empty")
+    archives.refuse_web_page(start, file)
     if not start.startswith(_MAGIC.get(source.format, b"")):
-        raise DownloadError(f"{file} is not a {source.format} file (it starts with {start[:4]!r})")
+        raise DataError(f"{file} is not a {source.format} file (it starts with {start[:4]!r})")
     if source.format == "zip" and not zipfile.is_zipfile(file):
-        raise DownloadError(f"{file} is a truncated zip file (its directory at the end is missing)")
-
-
-def refuse_web_page(start: bytes, name: str) -> None:
-    """DownloadError if a file that starts like this is a web page (an error page, a login form)."""
-    if start[:512].lstrip(b"\xef\xbb\xbf \r\n\t").lower().startswith(_HTML_STARTS):
-        raise DownloadError(f"{name}: a web page came instead of the file (an error page, or a login is needed)")
-
-
-def _text_of(file: Path) -> bytes:
-    try:
-        content = archives.read_text_file(file)
-    except DataError as error:
-        raise DownloadError(str(error)) from None
-    refuse_web_page(content[:512], str(file))
-    if content.strip() == b"" or b"\0" in content:
-        raise DownloadError(f"{file} holds no text")
-    return content
+        raise DataError(f"{file} is a truncated zip file (its directory at the end is missing)")
 
 
 def _check_known(file: Path, known: _Record | None, source: SourceFile) -> None:
     if known is not None and (digest := atomic.sha256_of(file)) != known["sha256"]:
-        raise DownloadError(
+        raise DataError(
             f"{source.name} has sha256 {digest}, but {known['sha256']} was recorded when it first came from "
             f"{known['origin']}: its content has changed. If that is right, remove its entry from the lock"
         )
@@ -191,12 +175,9 @@ def _find_local(path: Path, source: SourceFile) -> Path:
     if path.is_file() and (source.format == "text" or path.name == source.name):
         return path
     if not path.is_dir():
-        raise DownloadError(f"data.path {path} does not exist: expected {source.name} or a folder that holds it.")
+        raise DataError(f"{path} does not exist: expected {source.name} or a folder that holds it.")
     if source.format == "text":
-        try:
-            return archives.find_text(path, (source.name,))
-        except DataError as error:
-            raise DownloadError(f"data.path: {error}") from None
+        return archives.find_text(path, (source.name,))
     if not (path / source.name).is_file():
-        raise DownloadError(f"data.path {path} does not hold {source.name}. {_advice(source)}")
+        raise DataError(f"{path} does not hold {source.name}. {_advice(source)}")
     return path / source.name

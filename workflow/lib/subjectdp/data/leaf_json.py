@@ -4,32 +4,42 @@ LEAF writes the folders all_data, sampled_data, rem_user_data, train and test; t
 read (train and test first). LEAF's train and test parts are pooled for each user and split again by this project's
 rules, so that all sources, seeds and fractions are treated alike. For Shakespeare this restores the user's whole text,
 including the 79 windows that LEAF leaves out between the parts.
+
+A file is one object ``{users, num_samples, user_data: {user: {x, y}}, ...}``. It is read user by user: parsed, it takes
+seven times its size in memory. The standard library parses each value from a buffer; where the buffer ends within a
+value, more is read and the value parsed again. (``ijson`` would need a pass over the file for each key, drops repeated
+keys and replaces lone surrogates in names.)
 """
 
+import codecs
+import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.archives import Archive, Readable
+from subjectdp.data.archives import Readable
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.content import Content, single_items
+from subjectdp.data.content import Content, single_items, subjects_in_order
 from subjectdp.data.femnist import CLASSES, SIDE
-from subjectdp.data.json_stream import read_users
-from subjectdp.data.leaf_files import STAGES, LeafFile, find_files, opened
 from subjectdp.data.names import check_name
-from subjectdp.data.progress import Progress
 from subjectdp.data.shakespeare import text_content
+from subjectdp.data.sizes import STAGES, find_files, opened
 from subjectdp.data.splits import IMAGE, TEXT, WINDOW
 from subjectdp.errors import DataError, expected, in_words
+from subjectdp.io.job_log import Progress
 
-PIXELS = SIDE * SIDE
-GAP = WINDOW - 1
+_GAP = WINDOW - 1
 _TOLERANCE = 1e-3  # of a grey level; LEAF's floats are k/255 to 16 digits
+_CHUNK = 1 << 22
+_LARGEST_VALUE = 1 << 26  # characters; a user of the real data sets has at most 8 million
+_AFTER_NUMBER = tuple(",}] \t\r\n")
+_NO_SPACE = re.compile(r"[^ \t\r\n]")
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -70,37 +80,57 @@ class Users:
             raise DataError(f"{name}: users and user_data list different users (for instance {different}).")
         for user, number in zip(listed, declared, strict=True):
             surplus = number - counts[user] if type(number) is int else None
-            if surplus == GAP and self.kind == TEXT:
+            if surplus == _GAP and self.kind == TEXT:
                 self.declared_too_many += 1  # LEAF's test files count the gap's windows
             elif surplus != 0:
-                raise expected(
-                    f"{name}: num_samples of {user!r}", number, f"{counts[user]}, the length of y", DataError
-                )
-        if self.kind == TEXT:
+                allowed = f"{counts[user]}, the length of y"
+                raise expected(f"{name}: num_samples of {user!r}", number, allowed, DataError)
+        if self.kind == TEXT and header.get("hierarchies") is not None:
             self.plays.update(_plays(header, name))
+
+    def content(self, notes: dict[str, Any]) -> Content:
+        """The content of what was collected."""
+        if self.kind == TEXT:
+            texts = {user: _join(parts, user) for user, parts in self.parts.items()}
+            return text_content(texts, [self.plays.get(user, "") for user in texts], notes)
+        if not self.parts:
+            raise DataError("The LEAF files hold no user with an image.")
+        pixels, labels = zip(*(part for parts in self.parts.values() for part in parts), strict=True)
+        return Content(
+            dataset="femnist",
+            kind=IMAGE,
+            features=np.concatenate(pixels),
+            labels=np.concatenate(labels),
+            classes=CLASSES,
+            notes=notes,
+            **subjects_in_order(self.parts, [sum(len(part[1]) for part in parts) for parts in self.parts.values()]),
+        )
 
 
 def load(dataset: str, path: Path) -> Content:
     """Read the LEAF JSON at ``path`` as ``dataset``; DataError naming file, user and problem."""
     users = Users(DATASETS[dataset].kind)
+    progress = Progress(_LOGGER, f"users of {path.name}", None)
     with opened(path) as archive:
         files = find_files(archive)
-        progress = Progress(_LOGGER, f"bytes of {path.name}", sum(f.member.size for f in files))
         for file in files:
-            _read_file(archive, file, users, progress)
-        progress.finish()
+            name = f"{archive.path}: {file.member.name}"
+            header: dict[str, Any] = {}
+            counts: dict[str, int] = {}
+            with archive.open(file.member) as stream:
+                for user, value in read_users(stream, name, header):
+                    check_name(user, "a user's name", name)
+                    counts[user] = users.add(user, value, file.stage, f"{name}: user {user!r}")
+                    progress.add(1)
+            users.check_header(header, counts, name)
+    progress.finish()
     notes = {
         "files": len(files),
         "stages": "+".join(sorted({file.stage or "unnamed" for file in files})),
         "users_without_items": users.empty,
         "users_declared_79_too_many": users.declared_too_many,
     }
-    return content_of(users, notes)
-
-
-def content_of(users: Users, notes: dict[str, Any]) -> Content:
-    """The content of what was collected."""
-    return _image_content(users, notes) if users.kind == IMAGE else _text_content(users, notes)
+    return users.content(notes)
 
 
 def with_people(content: Content, none: bool) -> Content:
@@ -122,29 +152,6 @@ def with_people(content: Content, none: bool) -> Content:
     return content
 
 
-class _Counted:
-    """A stream whose reading is shown as progress."""
-
-    def __init__(self, stream: Readable, progress: Progress) -> None:
-        self._stream, self._progress = stream, progress
-
-    def read(self, size: int = -1) -> bytes:
-        chunk = self._stream.read(size)
-        self._progress.add(len(chunk))
-        return chunk
-
-
-def _read_file(archive: Archive, file: LeafFile, users: Users, progress: Progress) -> None:
-    name = f"{archive.path}: {file.member.name}"
-    header: dict[str, Any] = {}
-    counts: dict[str, int] = {}
-    with archive.open(file.member) as stream:
-        for user, value in read_users(_Counted(stream, progress), name, header):
-            check_name(user, "a user's name", name)
-            counts[user] = users.add(user, value, file.stage, f"{name}: user {user!r}")
-    users.check_header(header, counts, name)
-
-
 def _columns(value: Any, where: str) -> tuple[list[Any], list[Any]]:
     if not isinstance(value, dict) or not {"x", "y"} <= value.keys():
         raise DataError(f"{where}: expected an object with the keys x and y.")
@@ -156,14 +163,11 @@ def _columns(value: Any, where: str) -> tuple[list[Any], list[Any]]:
     return x, y
 
 
-# --- FEMNIST ------------------------------------------------------------------------------------------------
-
-
 def _image_part(x: list[Any], y: list[Any], where: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Grey levels (n, 28, 28) and labels (n,), both uint8."""
-    if any(bool in set(map(type, row)) for row in x if isinstance(row, list)) or bool in set(map(type, y)):
+    """Grey levels (n, 28, 28) and labels (n,)."""
+    if any(bool in set(map(type, row)) for row in (*x, y) if isinstance(row, list)):
         raise DataError(f"{where}: true and false are no numbers.")
-    pixels = _numbers(x, (len(x), PIXELS), f"{where}: x")
+    pixels = _numbers(x, (len(x), SIDE * SIDE), f"{where}: x")
     if not (pixels.min() >= 0 and pixels.max() <= 1):  # also refuses what is not a number
         raise expected(f"{where}: pixels", f"{pixels.min()}..{pixels.max()}", "in [0, 1]", DataError)
     levels = np.rint(255 * pixels)
@@ -184,28 +188,6 @@ def _numbers(values: list[Any], shape: tuple[int, ...], where: str) -> NDArray[A
         sizes = " x ".join(map(str, shape))
         raise DataError(f"{where}: expected {sizes} numbers; found other lengths, or entries that are no numbers.")
     return array
-
-
-def _image_content(users: Users, notes: dict[str, Any]) -> Content:
-    if not users.parts:
-        raise DataError("The LEAF files hold no user with an image.")
-    parts = [part for user_parts in users.parts.values() for part in user_parts]
-    items = np.array([sum(len(p[1]) for p in user_parts) for user_parts in users.parts.values()], dtype=np.int64)
-    return Content(
-        dataset="femnist",
-        kind=IMAGE,
-        features=np.concatenate([part[0] for part in parts]),
-        labels=np.concatenate([part[1] for part in parts]),
-        subject_ids=list(users.parts),
-        groups=[""] * len(items),
-        first_items=np.cumsum(items) - items,
-        items=items,
-        classes=CLASSES,
-        notes=notes,
-    )
-
-
-# --- Shakespeare --------------------------------------------------------------------------------------------
 
 
 def _text_part(x: list[Any], y: list[Any], where: str) -> str:
@@ -236,20 +218,128 @@ def _join(texts: list[str], user: str) -> str:
     return joined
 
 
-def _plays(header: dict[str, Any], name: str) -> Iterator[tuple[str, str]]:
-    """(user, play) by the hierarchies list, if there is one."""
-    plays = header.get("hierarchies")
-    if plays is None:
-        return
+def _plays(header: dict[str, Any], name: str) -> dict[str, str]:
+    """Each user's play, by the list hierarchies."""
+    plays = header["hierarchies"]
     if not isinstance(plays, list) or len(plays) != len(header["users"]):
         raise DataError(f"{name}: hierarchies must list one play for each user.")
     for user, play in zip(header["users"], plays, strict=True):
         if not isinstance(play, str):
             raise expected(f"{name}: the play of {user!r}", play, "a name (text)", DataError)
         check_name(play, "a play's name", name)
-        yield user, play
+    return dict(zip(header["users"], plays, strict=True))
 
 
-def _text_content(users: Users, notes: dict[str, Any]) -> Content:
-    texts = {user: _join(parts, user) for user, parts in users.parts.items()}
-    return text_content(texts, [users.plays.get(user, "") for user in texts], notes)
+# --- the stream ---------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """A text buffer over a binary stream that gives whole JSON values."""
+
+    def __init__(self, stream: Readable, name: str) -> None:
+        self._stream, self._name = stream, name
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._json = json.JSONDecoder(
+            object_pairs_hook=self._object, parse_constant=lambda name: self.fail(f"a number is {name}")
+        )
+        self._buffer, self._at = "", 0
+
+    def fail(self, problem: str) -> NoReturn:
+        raise DataError(f"{self._name}: {problem}. Expected LEAF's JSON; get or make the file again.")
+
+    def peek(self) -> str:
+        """The next character that is not white space; '' at the end."""
+        while (found := _NO_SPACE.search(self._buffer, self._at)) is None:
+            self._at = len(self._buffer)
+            if not self._more():
+                return ""
+        self._at = found.start()
+        return found[0]
+
+    def take(self, allowed: str) -> str:
+        """Take the next character, which must be one of ``allowed``."""
+        character = self.peek()
+        if character == "":
+            self.fail("the file ends too early (truncated)")
+        if character not in allowed:
+            self.fail(f"found {character!r} where one of {allowed!r} belongs: not valid JSON")
+        self._at += 1
+        return character
+
+    def value(self) -> Any:
+        """Parse the next value."""
+        self.peek()
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._buffer, self._at)
+            except json.JSONDecodeError as error:
+                if not self._more():
+                    self.fail(f"a value cannot be read ({error.msg}): truncated, or not valid JSON")
+            except DataError:
+                raise
+            except (ValueError, RecursionError) as error:
+                self.fail(f"a value cannot be read ({error})")
+            else:
+                whole = self._buffer[end - 1] in '"]}' or self._buffer[end : end + 1] in _AFTER_NUMBER
+                if whole or not self._more():  # a number at the end of the buffer may go on
+                    self._at = end if whole else len(self._buffer)
+                    return value
+
+    def members(self, kind: str) -> Iterator[str]:
+        """Yield an object's keys, each of which may occur once; the caller takes each value before the next key."""
+        seen: set[str] = set()
+        self.take("{")
+        if self.peek() == "}":
+            self.take("}")
+            return
+        while True:
+            if self.peek() != '"':
+                self.take('"')
+            key = str(self.value())
+            self.take(":")
+            if key in seen:
+                self.fail(f"{kind} {in_words(key)} comes twice")
+            seen.add(key)
+            yield key
+            if self.take(",}") == "}":
+                return
+
+    def _more(self) -> bool:
+        """Drop what has been parsed and read on; reads twice as much each time, since parsing restarts."""
+        rest = self._buffer[self._at :]
+        if len(rest) > _LARGEST_VALUE:
+            self.fail(f"a single value is longer than {_LARGEST_VALUE} characters, or is not valid JSON")
+        chunk = self._stream.read(max(_CHUNK, len(rest)))
+        try:
+            self._buffer, self._at = rest + self._decode(chunk, final=chunk == b""), 0
+        except UnicodeDecodeError as error:
+            self.fail(f"a value cannot be read ({error})")
+        return chunk != b""
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) != len(pairs):
+            self.fail("an object has the same key twice")
+        return content
+
+
+def read_users(stream: Readable, name: str, header: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield (user, value) of ``user_data``; put the other top-level keys into ``header`` on the way.
+
+    ``header`` is complete when the iteration ends. DataError unless the file is one whole JSON object with a
+    ``user_data`` object, each key once, and nothing after it.
+    """
+    reader = _Reader(stream, name)
+    if reader.peek() in ("", "<"):
+        reader.fail("the file is empty" if reader.peek() == "" else "the file is a web page or XML")
+    seen: list[str] = []
+    for key in reader.members("key"):
+        seen.append(key)
+        if key == "user_data":
+            yield from ((user, reader.value()) for user in reader.members("user"))
+        else:
+            header[key] = reader.value()
+    if reader.peek() != "":
+        reader.fail("there is more after the end of the object")
+    if "user_data" not in seen:
+        reader.fail(f"key 'user_data' is missing (found: {', '.join(sorted(seen)) or 'none'})")

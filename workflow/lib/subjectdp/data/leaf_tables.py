@@ -21,7 +21,7 @@ from PIL import Image, UnidentifiedImageError
 
 from subjectdp.data.content import Content
 from subjectdp.data.femnist import CLASSES, SIDE
-from subjectdp.data.leaf_json import Users, content_of
+from subjectdp.data.leaf_json import Users
 from subjectdp.data.splits import IMAGE, WINDOW
 from subjectdp.errors import ConfigError, DataError, expected, unknown
 
@@ -63,7 +63,7 @@ def load(kind: str, path: Path, form: str) -> Content:
         texts = {user: " ".join(parts) for user, parts in users.parts.items()}
         users.parts = {user: [text] for user, text in texts.items() if len(text) > WINDOW}
         notes["users with too short a text"] = len(texts) - len(users.parts)
-    return content_of(users, notes)
+    return users.content(notes)
 
 
 def _rows(file: Path, kind: str) -> Iterator[tuple[str, Any]]:

@@ -1,9 +1,10 @@
-"""From a data configuration to a prepared folder: ``fetch_sources``, then ``prepare_dataset``."""
+"""From a data configuration to a prepared folder: ``fetch_sources``, then ``prepare_dataset``; or to its counts."""
 
 from __future__ import annotations
 
 import json
 import logging
+import tempfile
 import time
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from subjectdp.data import leaf_json, leaf_tables, table
 from subjectdp.data.catalogue import DATASETS, Source
-from subjectdp.data.content import Content, check_expected, count_content
+from subjectdp.data.content import Content, check_content, check_expected, count_content
 from subjectdp.data.embedded import generate
 from subjectdp.data.fetch import fetch_file
 from subjectdp.data.sources import HASHES, SourceFile, describe, load_sources
@@ -107,6 +108,47 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
     taken = signature(reader).parameters  # a reader declares those that its data set has
     upstream: Content = reader(folder, **{name: value for name, value in options.items() if name in taken})
     return upstream
+
+
+def inspect_source(data: DataConfig) -> dict[str, Any]:
+    """Counts of a source without preparing it, JSON-able: those of ``count_content`` and dataset, source, notes, time.
+
+    ``data.path``: for ``leaf_json`` a folder, zip or JSON file; for ``table`` the CSV or parquet file; for ``upstream``
+    a folder with the files of config/datasets.yaml (of Shakespeare the e-text itself will do, plain, gzip or zip); for
+    ``embedded`` a folder with generated files, or None to generate them into a temporary folder. FEMNIST's images are
+    hashed but not decoded.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        if data.path is None and data.source == Source.EMBEDDED:
+            fetch_sources(data, Path(temporary))
+        started = time.monotonic()
+        content = read_source(data, Path(data.path or temporary), decode=False)
+    check_content(content)
+    fraction = chosen_test_fraction(data)
+    counts = count_content(content, fraction)
+    return {
+        "dataset": data.dataset,
+        "source": data.source,
+        "synthetic": data.source == Source.EMBEDDED,
+        "kind": content.kind,
+        "shape": list(content.features.shape[1:]),
+        "own_subjects": content.own_subjects,
+        **counts,
+        **_beside_known(data, content, counts),
+        "test_fraction": fraction,
+        "notes": dict(content.notes),
+        "seconds": round(time.monotonic() - started, 2),
+    }
+
+
+def _beside_known(data: DataConfig, content: Content, counts: dict[str, Any]) -> dict[str, str]:
+    """What is known of the whole data set in this form, and in what the source differs."""
+    known = leaf_tables.KNOWN.get((str(content.notes.get("form", "LEAF")), content.kind), {})
+    if data.dataset not in ("femnist", "shakespeare") or data.source == Source.EMBEDDED:
+        return {}
+    different = [f"{counts[key] - value:+,} {key}" for key, value in known.items() if counts[key] != value]
+    words = ", ".join(f"{value:,} {key}" for key, value in known.items())
+    return {"known": words, "differs by": ", ".join(different) or "nothing"}
 
 
 def _one_file(source: SourceFile, folder: Path, local: Path | None) -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.data import archives
-from subjectdp.data.content import Content
+from subjectdp.data.content import Content, subjects_in_order
 from subjectdp.data.splits import TEXT, WINDOW
 from subjectdp.errors import DataError
 
@@ -45,19 +45,12 @@ class Play:
 
 def load_upstream(path: Path) -> Content:
     """Parses the e-text at ``path`` (file or folder; plain, gzip or zip)."""
-    file = archives.find_text(path, FILE_NAMES) if path.is_dir() else path
-    return parse(decode(archives.read_text_file(file), str(file)))
+    return parse(read_text(archives.find_text(path, FILE_NAMES) if path.is_dir() else path))
 
 
-def decode(raw: bytes, name: str) -> str:
-    """The text with ``\\n`` line ends; DataError for an empty file, HTML, or binary content."""
-    if raw.strip() == b"":
-        raise DataError(f"{name} is empty.")
-    if b"\0" in raw:
-        raise DataError(f"{name} is not a text file: it contains zero bytes.")
-    start = raw[:1024].lstrip(b"\xef\xbb\xbf \r\n\t").lower()
-    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
-        raise DataError(f"{name} is a web page, not the e-text: download it again from another mirror.")
+def read_text(path: Path) -> str:
+    """The text in a file (plain, gzip or zip) with ``\\n`` line ends; DataError for what is no text."""
+    raw = archives.read_text_file(path)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -87,20 +80,16 @@ def text_content(texts: dict[str, str], groups: list[str], notes: dict[str, int]
     """A content whose subject i's items are all windows of its own text (each longer than the window)."""
     if not texts:
         raise DataError(f"No user has a text of more than {WINDOW} characters.")
-    lengths = np.array([len(text) for text in texts.values()], dtype=np.int64)
     return Content(
         dataset="shakespeare",
         kind=TEXT,
         features=encode("".join(texts.values())),
         labels=np.empty(0, dtype=np.uint8),
-        subject_ids=list(texts),
-        groups=groups,
-        first_items=np.cumsum(lengths) - lengths,
-        items=lengths - WINDOW,
         classes=len(VOCABULARY),
         window=WINDOW,
         vocabulary=VOCABULARY,
         notes=notes,
+        **subjects_in_order(texts, [len(text) - WINDOW for text in texts.values()], WINDOW) | {"groups": groups},
     )
 
 

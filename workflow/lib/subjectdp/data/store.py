@@ -8,11 +8,15 @@ subject with its first address and number of items. ``meta.json``: what the data
 
 An item is an integer address. Windows of text are never materialised: the item at address a is the ``window``
 characters from a on, and a subject's text is followed by enough characters of its own for its last window.
+
+A folder, of prepared data or of a partition, has one sealed index, which is removed first and written last: it is there
+exactly where the folder is complete, and its hashes say what each file is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +26,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from subjectdp.data.content import Content, check_content, count_content, most_copies
-from subjectdp.data.folders import checked_file, read_arrays, read_index, write_folder
 from subjectdp.data.splits import IMAGE, Integers
 from subjectdp.errors import DataError, expected
+from subjectdp.io import atomic
+from subjectdp.io.atomic import SEAL, is_intact, sealed
 
 Addresses = NDArray[np.integer[Any]]
 """Addresses of items, of any whole type."""
@@ -32,6 +37,8 @@ Addresses = NDArray[np.integer[Any]]
 FORMAT_VERSION = 3
 _INDEX = "meta.json"
 _AS_THEY_ARE = ("dataset", "kind", "classes", "window", "vocabulary", "dark_on_light", "own_subjects", "notes")
+_REMEDY = "Remove the folder and make it again."
+_MAPPED_FROM = 4096  # bytes; smaller arrays, empty ones among them, are read whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +131,10 @@ def write_prepared(
         "inputs": [dict(item) for item in inputs],
         "input_fingerprint": dict(input_fingerprint or {}),
     }
-    arrays = {"features": content.features, "labels": content.labels, "silos": content.silos}
-    return write_folder(folder / _INDEX, {**arrays, "subjects": _subjects_frame(content)}, meta)
+    columns = {"subject_id": content.subject_ids, "group": content.groups}
+    subjects = pd.DataFrame({**columns, "first_item": content.first_items, "items": content.items})
+    arrays = {name: getattr(content, name) for name in ("features", "labels", "silos")}
+    return write_folder(folder / _INDEX, {**arrays, "subjects": subjects}, meta)
 
 
 def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
@@ -137,14 +146,13 @@ def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
     meta = read_index(folder / _INDEX, FORMAT_VERSION)
     features = checked_file(folder / "features.npy", meta, hashed=verify)
     frame = pd.read_parquet(checked_file(folder / "subjects.parquet", meta))
-    arrays = read_arrays(folder, ("labels", "silos"), meta)
+    arrays: dict[str, Any] = read_arrays(folder, ("labels", "silos"), meta)
     return PreparedData(
         folder=folder,
         **{name: meta[name] for name in _AS_THEY_ARE},
         silo_names=tuple(meta["silo_names"]),
         features=np.load(features, mmap_mode="r", allow_pickle=False),
-        labels=arrays["labels"],
-        silos=arrays["silos"],
+        **arrays,
         subject_ids=frame["subject_id"].tolist(),
         groups=frame["group"].tolist(),
         first_items=frame["first_item"].to_numpy(dtype=np.int64),
@@ -153,12 +161,61 @@ def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
     )
 
 
-def _subjects_frame(content: Content) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "subject_id": content.subject_ids,
-            "group": content.groups,
-            "first_item": content.first_items,
-            "items": content.items,
-        }
-    )
+# --- folders with an index ----------------------------------------------------------------------------------
+
+
+def write_folder(
+    index: Path, files: Mapping[str, NDArray[Any] | pd.DataFrame], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes arrays as ``NAME.npy``, tables as ``NAME.parquet``, then ``index`` beside them; returns its content.
+
+    That is ``facts`` with ``sha256`` and ``bytes`` of each file by name.
+    """
+    index.parent.mkdir(parents=True, exist_ok=True)
+    index.unlink(missing_ok=True)
+    written: dict[str, Any] = {**facts, "sha256": {}, "bytes": {}}
+    for name, content in files.items():
+        if isinstance(content, pd.DataFrame):
+            atomic.write_frame(path := index.with_name(f"{name}.parquet"), content)
+        else:
+            atomic.write_array(path := index.with_name(f"{name}.npy"), content)
+        written["sha256"][name], written["bytes"][name] = atomic.sha256_of(path), path.stat().st_size
+    atomic.write_json(index, sealed(written))
+    return written
+
+
+def read_index(index: Path, version: int) -> dict[str, Any]:
+    """The content of ``index``; DataError if it is missing, was changed, or has another ``format``."""
+    if not index.is_file():
+        raise DataError(f"{index.parent} is not complete: {index.name} is missing. {_REMEDY}")
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{index} cannot be read ({error}). {_REMEDY}") from None
+    if not is_intact(content):
+        raise DataError(f"{index} was changed after it was written: checksum mismatch. {_REMEDY}")
+    if content.get("format") != version:
+        raise expected(f"{index}: format", content.get("format"), str(version), DataError)
+    return {key: value for key, value in content.items() if key != SEAL}
+
+
+def checked_file(path: Path, facts: Mapping[str, Any], hashed: bool = True) -> Path:
+    """``path``, a file of an index' folder; DataError if it is not the one that was written (by size, by hash)."""
+    if not path.is_file():
+        raise DataError(f"{path} is missing. {_REMEDY}")
+    same = path.stat().st_size == facts["bytes"].get(path.stem)
+    if not same or (hashed and atomic.sha256_of(path) != facts["sha256"].get(path.stem)):
+        raise DataError(f"{path} is truncated or was changed (its size or sha256 differs). {_REMEDY}")
+    return path
+
+
+def read_arrays(folder: Path, names: Iterable[str], facts: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Arrays of a folder by name, checked, memory-mapped and read-only."""
+    arrays = {}
+    for name in names:
+        path = checked_file(folder / f"{name}.npy", facts)
+        large = facts["bytes"][name] >= _MAPPED_FROM
+        # a plain view of the map: slices of np.memmap itself cost microseconds each
+        arrays[name] = np.asarray(np.load(path, mmap_mode="r" if large else None, allow_pickle=False))
+        arrays[name].setflags(write=False)
+    return arrays

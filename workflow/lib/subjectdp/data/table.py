@@ -1,4 +1,4 @@
-"""A table of one's own as a data set: CSV or parquet, in one file or several, with a row for each item.
+"""A table of one's own as a data set: CSV as programs and countries write it, or parquet, with a row for each item.
 
 One column holds the label, one or more say whose the item is, one where it lies; the others are features. Classes,
 subjects, silos and the values of a feature in words are those found, and are taken as public.
@@ -6,6 +6,8 @@ subjects, silos and the values of a feature in words are those found, and are ta
 
 from __future__ import annotations
 
+import gzip
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.content import Content, single_items, stored_labels
-from subjectdp.data.names import check_name, person
+from subjectdp.data.content import Content, single_items, stored_labels, subjects_in_order
+from subjectdp.data.names import MISSING, check_name, person
+from subjectdp.data.sizes import first_row
 from subjectdp.data.splits import VECTOR, Integers
-from subjectdp.data.table_files import FILE, numbers_the_rows, read_frame
 from subjectdp.errors import DataError, in_words, unknown
 
 MOST_CLASSES = 1000
@@ -26,6 +28,13 @@ _MOST_SILOS = 32_767
 _MOST_WORDS = 100  # different values of a feature in words
 _CLEARLY_CLASSES = 20  # different numbers that need no question; of whole numbers five times as many
 _LARGEST_NUMBER = 3e38  # float32
+FILE = "file"
+"""``data.silo`` where each silo has a file of its own, whose name it has."""
+
+_TEXT = (".csv", ".tsv", ".txt")
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?([eE][+-]?\d+)?")
+_THOUSANDS, _POINT = re.compile(r"[+-]?\d{1,3}(\.\d{3})+"), re.compile(r".*\d\.\d.*")
+_NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
 Columns = str | Sequence[str] | None
 
@@ -72,62 +81,50 @@ def read_table(
     options = TableOptions() if options is None else options
     owners = [subject] if isinstance(subject, str) else list(subject or ())
     frame, notes = read_frame(path, silo == FILE)
-    _check_columns(path, list(frame.columns), (label, owners, silo), options)
-    features = _chosen(list(frame.columns), {label, silo, *owners}, options)
-    used = frame[list(dict.fromkeys([*features, label, *owners, *([] if silo is None else [silo])]))]
+    roles = {"label": [label], "subject": owners, "silo": [] if silo is None else [silo]}
+    features = _features(path, list(frame.columns), roles, options)
+    used = frame[list(dict.fromkeys([*features, *sum(roles.values(), [])]))]
     frame = _without_missing(path, used, features, options, notes)
-    named = _Columns(path, frame)
-    classes, labels = named.label(label, options)
-    order, people = np.arange(len(frame)), single_items(len(frame))
-    if owners:
-        names, numbers = named.names(owners, "a subject's name")
-        order, people = _by_subject(names, numbers)
-    silo_names, silos = named.silos(silo)
-    encoded = {name: column for feature in features for name, column in named.encoded(feature, options).items()}
-    if owners and silo is not None:
-        at = np.bincount(pd.unique(numbers * len(silo_names) + silos) // len(silo_names))
-        notes["subjects at several silos"] = int((at > 1).sum())
+    named = _Columns(path, frame, options)
+    classes, labels = named.label(label)
+    order, people = _people(named, owners, silo, notes)
+    encoded = {name: column for feature in features for name, column in named.encoded(feature).items()}
+    if counters := [name for name in features if numbers_the_rows(frame[name])]:
+        notes["features that number the rows (data.drop?)"] = counters
     return Content(
         dataset="table",
         kind=VECTOR,
         features=np.stack(list(encoded.values()), axis=1)[order],
         labels=stored_labels(labels[order], len(classes)) if classes else labels[order],
         classes=len(classes),
-        silo_names=tuple(silo_names),
-        silos=silos[order if silo_names else []].astype(np.int16),
-        notes=notes | named.counting(features) | {"features": list(encoded), "class_names": classes},
+        notes=notes | {"features": list(encoded), "class_names": classes},
         **people,
     )
 
 
-def _chosen(names: list[str], others: set[str | None], options: TableOptions) -> list[str]:
-    features = [name for name in names if name not in others and name not in options.drop]
-    return [name for name in features if not options.columns or name in options.columns]
-
-
-def _check_columns(
-    path: Path, names: list[str], roles: tuple[str, list[str], str | None], options: TableOptions
-) -> None:
-    label, owners, silo = roles
-    chosen = {"label": [label], "subject": owners, "silo": [] if silo is None else [silo]}
-    others = {"columns": options.columns, "drop": options.drop, "ranges": options.ranges}
-    for key, each in (chosen | others).items():
+def _features(path: Path, names: list[str], roles: dict[str, list[str]], options: TableOptions) -> list[str]:
+    """The columns that are features; DataError where roles and options do not fit the columns or one another."""
+    chosen = roles | {"columns": options.columns, "drop": options.drop, "ranges": options.ranges}
+    for key, each in chosen.items():
         for name in each:
             if name not in names:
                 raise unknown(f"{path}: data.{key}", name, names, DataError)
-    taken = {label, silo, *owners}
-    if label in (silo, *owners) or (len(owners) == 1 and silo in owners):
+    label, owners, silo = roles["label"], roles["subject"], roles["silo"]
+    if label[0] in (*silo, *owners) or (len(owners) == 1 and owners == silo):
         raise DataError(f"{path}: data.label, data.subject and data.silo must be different columns.")
+    taken = {*label, *owners, *silo}
     wrong = next((name for name in (*options.columns, *options.drop) if name in taken), None)
     if wrong is not None:
         raise DataError(f"{path}: the column {in_words(wrong)} has a part already, it is no feature to keep or drop.")
-    features = _chosen(names, taken, options)
-    read = {*features, label} if options.task == "regression" else set(features)
+    left = [name for name in names if name not in taken and name not in options.drop]
+    features = [name for name in left if not options.columns or name in options.columns]
+    read = [*features, *(label if options.task == "regression" else [])]
     idle = next((name for name in options.ranges if name not in read), None)
     if idle is not None:
         raise DataError(f"{path}: data.ranges names {in_words(idle)}, which is no feature, nor a label in numbers.")
     if not features:
         raise DataError(f"{path}: expected a column of features beside {', '.join(names)}.")
+    return features
 
 
 def _without_missing(
@@ -160,13 +157,14 @@ class _Columns:
 
     path: Path
     frame: pd.DataFrame
+    options: TableOptions
 
     def _where(self, place: int, name: str) -> str:
         return f"{self.path}, row {int(self.frame.index[place]) + 1}, {name}"
 
-    def label(self, name: str, options: TableOptions) -> tuple[list[str], NDArray[Any]]:
+    def label(self, name: str) -> tuple[list[str], NDArray[Any]]:
         """Classes and each item's; of a label in numbers no classes, and the numbers scaled to [0, 1], float32."""
-        column = self.frame[name]
+        column, options = self.frame[name], self.options
         numbers = _as_numbers(column)
         all_numbers = column.dtype != bool and bool(numbers.notna().all())
         different = numbers.nunique() if all_numbers else 0
@@ -183,7 +181,7 @@ class _Columns:
                     f"{where}: regression needs a label in numbers and its public least and largest value, as "
                     f"data.ranges: {{{name}: [0, 100]}}."
                 )
-            return [], self._scaled(name, numbers, options)
+            return [], self._scaled(name, numbers)
         classes, labels = self.names([name], "a label")
         if {each.casefold() for each in classes} <= {"true", "false"}:
             labels = np.array([each.casefold() == "true" for each in classes], np.int64)[labels]
@@ -194,7 +192,7 @@ class _Columns:
             )
         return classes, labels
 
-    def encoded(self, name: str, options: TableOptions) -> dict[str, NDArray[np.float32]]:
+    def encoded(self, name: str) -> dict[str, NDArray[np.float32]]:
         """A feature's numbers (items,) by name: one for numbers, one for each value for words."""
         column = self.frame[name]
         missing = column.isna().to_numpy()
@@ -202,13 +200,13 @@ class _Columns:
             raise DataError(f"{self.path}: the column {in_words(name)} holds dates: make numbers of them, or drop it.")
         numbers = _as_numbers(column)
         wrong = numbers.isna().to_numpy() & ~missing
-        in_numbers = name in options.ranges or bool(numbers.notna().any()) or pd.api.types.is_numeric_dtype(column)
+        in_numbers = name in self.options.ranges or bool(numbers.notna().any()) or pd.api.types.is_numeric_dtype(column)
         if in_numbers or not wrong.any():
             if wrong.any():  # a mix of numbers and words is damage
                 place = int(np.argmax(wrong))
                 cell = in_words(column.iloc[place])
                 raise DataError(f"{self._where(place, name)}: expected a number as in other rows, got {cell}.")
-            scaled = self._scaled(name, numbers, options)
+            scaled = self._scaled(name, numbers)
             if not missing.any():
                 return {name: scaled}
             return {name: np.nan_to_num(scaled), f"{name} missing": missing.astype(np.float32)}
@@ -221,33 +219,22 @@ class _Columns:
             )
         return {f"{name}={each}": (words == each).astype(np.float32) for each in found}
 
-    def _scaled(self, name: str, numbers: pd.Series[float], options: TableOptions) -> NDArray[np.float32]:
+    def _scaled(self, name: str, numbers: pd.Series[float]) -> NDArray[np.float32]:
         values = numbers.to_numpy(np.float64)
         large = np.abs(values) >= _LARGEST_NUMBER
         if large.any():
             place = int(np.argmax(large))
             cell = in_words(self.frame[name].iloc[place])
             raise DataError(f"{self._where(place, name)}: expected a number, got {cell}.")
-        if name in options.ranges:
-            least, largest = options.ranges[name]
+        if name in self.options.ranges:
+            least, largest = self.options.ranges[name]
             values = ((values - least) / (largest - least)).clip(0.0, 1.0)
         return values.astype(np.float32)
 
-    def silos(self, name: str | None) -> tuple[list[str], Integers]:
-        """The names of the silos, and the place of each row's among them; nothing without a column."""
-        found, places = ([], np.empty(0, np.int64)) if name is None else self.names([name], "a silo's name")
-        if len(found) > _MOST_SILOS:
-            raise DataError(f"{self.path}: expected at most {_MOST_SILOS} silos, got {len(found)}.")
-        return found, places
-
-    def counting(self, features: list[str]) -> dict[str, list[str]]:
-        """A note on features that only count the rows."""
-        found = [name for name in features if numbers_the_rows(self.frame[name])]
-        return {"features that number the rows (data.drop?)": found} if found else {}
-
     def names(self, columns: list[str], kind: str) -> tuple[list[str], Integers]:
         """The names in columns, and the place of each row's among them: whole numbers by value, others by letters."""
-        cells = self.frame[columns[0]] if len(columns) == 1 else pd.Series(list(zip(*self._of(columns), strict=True)))
+        parts = [self.frame[name] for name in columns]
+        cells = parts[0] if len(parts) == 1 else pd.Series(list(zip(*parts, strict=True)))
         codes, values = pd.factorize(cells, use_na_sentinel=False)
         first = pd.Series(codes).drop_duplicates().index  # a code is the number of its value's first appearance
         found = []
@@ -260,8 +247,24 @@ class _Columns:
         places = {name: place for place, name in enumerate(names)}
         return names, np.array([places[name] for name in found], dtype=np.int64)[codes]
 
-    def _of(self, columns: list[str]) -> list[pd.Series[Any]]:
-        return [self.frame[name] for name in columns]
+
+def _people(
+    table: _Columns, owners: list[str], silo: str | None, notes: dict[str, Any]
+) -> tuple[Integers, dict[str, Any]]:
+    """The order of the items by subject, and the content's columns that say whose they are and where they lie."""
+    order, columns = np.arange(len(table.frame)), single_items(len(table.frame))
+    if owners:
+        names, subjects = table.names(owners, "a subject's name")
+        order, columns = np.argsort(subjects, kind="stable"), subjects_in_order(names, np.bincount(subjects))
+    if silo is None:
+        return order, columns
+    silo_names, silos = table.names([silo], "a silo's name")
+    if len(silo_names) > _MOST_SILOS:
+        raise DataError(f"{table.path}: expected at most {_MOST_SILOS} silos, got {len(silo_names)}.")
+    if owners:
+        at = np.bincount(pd.unique(subjects * len(silo_names) + silos) // len(silo_names))
+        notes["subjects at several silos"] = int((at > 1).sum())
+    return order, columns | {"silo_names": tuple(silo_names), "silos": silos[order].astype(np.int16)}
 
 
 def _as_numbers(column: pd.Series[Any]) -> pd.Series[float]:
@@ -271,13 +274,130 @@ def _as_numbers(column: pd.Series[Any]) -> pd.Series[float]:
     return numbers.replace([np.inf, -np.inf], np.nan)
 
 
-def _by_subject(names: list[str], numbers: Integers) -> tuple[NDArray[np.intp], dict[str, Any]]:
-    """The order of the items by subject, and the subjects' columns of the content."""
-    counts = np.bincount(numbers).astype(np.int64)
-    owners = {
-        "subject_ids": names,
-        "groups": [""] * len(names),
-        "first_items": np.cumsum(counts) - counts,
-        "items": counts,
-    }
-    return np.argsort(numbers, kind="stable"), owners
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The rows of a table, numbered from 0 on, missing cells as None or NaN; and notes on what was left out.
+
+    Args:
+        path: a file, or a folder of files with the same columns (of parquet with partitions in the folders' names).
+        silo_by_file: a column :data:`FILE` says in which file a row is, unless there is one of that name.
+
+    Raises:
+        DataError: no table, or one that cannot be read.
+    """
+    files = _files(path)
+    dropped: set[str] = set()
+    parts = []
+    for file in files:
+        part = _parquet(file) if file.suffix == ".parquet" else _csv(file)
+        for level in file.relative_to(path).parts[:-1] if path.is_dir() else ():
+            key, equals, value = level.partition("=")
+            if equals and key not in part.columns:
+                part[key] = value
+        if silo_by_file and FILE not in part.columns:
+            part[FILE] = file.name.split(".")[0]
+        parts.append(_without_row_numbers(file, part, dropped))
+    names = list(parts[0].columns)
+    other = next((file for file, part in zip(files, parts, strict=True) if set(part.columns) != set(names)), None)
+    if other is not None:
+        raise DataError(f"{other} has other columns than {files[0].name}: expected {', '.join(names)}.")
+    frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+    notes: dict[str, Any] = {} if len(files) == 1 else {"files": [file.name for file in files]}
+    return frame, notes | ({"row numbers left out": sorted(dropped)} if dropped else {})
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_")))
+    else:
+        found = [path]
+    kinds = {each.suffix == ".parquet" for each in found}
+    good = [each for each in found if each.suffix == ".parquet" or Path(each.name.removesuffix(".gz")).suffix in _TEXT]
+    if not found or len(good) < len(found) or len(kinds) > 1:
+        wrong = next((each for each in found if each not in good), path)
+        raise DataError(f"{wrong}: expected files that end in .parquet, or in .csv, .tsv or .txt, with or without .gz.")
+    if not path.exists():
+        raise DataError(f"Cannot read {path}: there is no such file or folder.")
+    return good
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    """All cells as text; a blank line is no row, and what a short row lacks is empty."""
+    try:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8-sig") as lines:
+            header = next((line for line in lines if line.strip()), "")
+        mark = first_row(header)[1]
+        cells = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, encoding="utf-8-sig", sep=mark)
+    except (OSError, EOFError, ValueError) as error:  # ParserError, EmptyDataError, UnicodeDecodeError: ValueErrors
+        raise DataError(f"{path} is not a table in UTF-8 CSV ({str(error).strip()[:200]}).") from None
+    frame = cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1).reset_index(drop=True)
+    frame.columns.name = None
+    _check_distinct(path, frame)
+    read = pd.DataFrame({name: _cells(frame[name], mark != ",") for name in frame.columns})
+    if any(not read[name].equals(frame[name]) and read[name].str.fullmatch(_POINT).any() for name in read.columns):
+        _refuse_thousands(path, read)
+    return read
+
+
+def _refuse_thousands(path: Path, frame: pd.DataFrame) -> None:
+    """DataError for a column that reads as thousands with points and as decimals, beside one with decimal commas."""
+    for name in frame.columns:
+        values = frame[name].dropna().str.strip()
+        if len(values) and values.str.fullmatch(_THOUSANDS).all():
+            raise DataError(
+                f"{path}: the column {in_words(name)} holds thousands or decimals ({values.iloc[0]}), beside decimal "
+                "commas nobody can tell: write it without points."
+            )
+
+
+def _cells(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
+    """Missing cells as None; decimal commas as points where every cell of the column is such a number."""
+    column = column.mask(column.str.strip().str.casefold().isin(MISSING), None)
+    if decimal_commas and column.str.contains(",", regex=False).any():
+        values = column.dropna().str.strip()
+        if values.str.fullmatch(_DECIMAL_COMMA).all():
+            return column.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+    return column
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    try:
+        frame = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not a parquet file ({str(error).splitlines()[0][:200]}).") from None
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
+    _check_distinct(path, frame)
+    for name in frame.select_dtypes(["object", "category", "string"]).columns:
+        texts = frame[name].astype(object)
+        known = texts.map(lambda each: isinstance(each, str) and each.strip().casefold() in MISSING).astype(bool)
+        frame[name] = texts.mask(known | texts.isna(), None)
+    return frame
+
+
+def _check_distinct(path: Path, frame: pd.DataFrame) -> None:
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"{path}: the column {in_words(twice[0])} is there twice.")
+
+
+def _without_row_numbers(path: Path, frame: pd.DataFrame, dropped: set[str]) -> pd.DataFrame:
+    """Without a nameless column that numbers the rows, as pandas and R write it. DataError for any other such one."""
+    for place, name in enumerate(list(frame.columns)):
+        if _NAMELESS.fullmatch(str(name)) is None:
+            continue
+        if not numbers_the_rows(frame[name]):
+            raise DataError(f"{path}: column {place + 1} has no name ({in_words(name)}): name it, or leave it out.")
+        dropped.add("a column without a name")
+        frame = frame.drop(columns=name)
+    return frame
+
+
+def numbers_the_rows(column: pd.Series[Any]) -> bool:
+    """Whether a column only counts the rows, from 0 or from 1."""
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    return any(np.array_equal(numbers, np.arange(first, first + len(column))) for first in (0, 1))

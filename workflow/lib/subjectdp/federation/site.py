@@ -14,11 +14,10 @@ from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
 from subjectdp.data.catalogue import Source
 from subjectdp.data.content import Content, check_content, stored_labels
-from subjectdp.data.partition import Partition
+from subjectdp.data.partition import Partition, keep_within_cap
 from subjectdp.data.prepare import read_source
 from subjectdp.data.sources import describe
 from subjectdp.data.splits import Addresses, Integers
-from subjectdp.data.spread import keep_within_cap
 from subjectdp.data.store import PreparedData
 from subjectdp.errors import DataError, expected, unknown
 from subjectdp.federation.proposal import Items, Proposal

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.leaf_files import leaf_sizes
-from subjectdp.data.table_sizes import table_sizes
+from subjectdp.data.sizes import leaf_sizes, table_sizes
 from subjectdp.models.catalogue import MODELS
 from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
 

@@ -8,9 +8,8 @@ import numpy as np
 from subjectdp.config import paths
 from subjectdp.config.run import RunConfig
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.partition import Partition, load_partition, partition_subjects
+from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
 from subjectdp.data.splits import VECTOR, Splits, part_sizes, sizes_after_split, split_items
-from subjectdp.data.spread import INHERENT
 from subjectdp.data.store import load_prepared
 from subjectdp.forecast.cost_model import expected_sizes, sizes_at_hand
 

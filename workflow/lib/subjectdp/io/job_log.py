@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -16,6 +17,7 @@ from typing import Literal
 from subjectdp.errors import SubjectDPError
 
 EXIT_USER_ERROR = 2
+_SECONDS_BETWEEN_LINES = 5.0  # of progress
 
 
 @contextmanager
@@ -135,3 +137,23 @@ def stop_requests() -> Iterator[StopRequest]:
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+class Progress:
+    """Counts work done, in bytes or files, and logs it every few seconds; ``total`` None: unknown."""
+
+    def __init__(self, logger: logging.Logger, label: str, total: int | None):
+        self._logger, self._label, self._total = logger, label, total
+        self._last, self.count = time.monotonic(), 0
+
+    def add(self, amount: int) -> None:
+        """Records ``amount`` more, and logs a line if the last one is some seconds old."""
+        self.count += amount
+        if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self.finish()
+
+    def finish(self) -> None:
+        """Logs a line now."""
+        self._last = time.monotonic()
+        share = f" of {self._total:,} ({100 * self.count / self._total:.0f} %)" if self._total else ""
+        self._logger.info(f"{self._label}: {self.count:,}{share}")

@@ -15,6 +15,7 @@ from PIL import Image
 
 from subjectdp.config.run import load_run
 from subjectdp.config.sections import DataConfig
+from subjectdp.data import leaf_tables
 from subjectdp.data.content import Content, check_content
 from subjectdp.data.prepare import inspect_source, read_source
 from subjectdp.data.shakespeare import VOCABULARY
@@ -81,7 +82,8 @@ def test_femnist_of_tensorflow_federated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_shakespeare_of_flower_labs(tmp_path: Path, ending: str) -> None:
+def test_shakespeare_of_flower_labs(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaf_tables, "_ROWS", 7)  # read in many parts
     rows = [(user, text[i : i + 80], text[i + 80]) for user, text in TEXTS.items() for i in range(len(text) - 80)]
     frame = pd.DataFrame(rows, columns=["character_id", "x", "y"])
     path = tmp_path / f"shakespeare.{ending}"

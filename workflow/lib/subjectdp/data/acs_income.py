@@ -30,15 +30,7 @@ THRESHOLD = 50_000  # dollars
 SCALES = {"AGEP": 99.0, "SCHL": 24.0, "WKHP": 99.0}
 CODES = {"COW": range(1, 10), "MAR": range(1, 6), "SEX": range(1, 3), "RAC1P": range(1, 10), "RELP": range(18)}
 OCCUPATIONS = 20  # blocks of 500 codes
-BIRTHPLACES = (
-    56,
-    99,
-    199,
-    299,
-    399,
-    499,
-    999,
-)  # last code: states, territories, Europe, Asia, Americas, Africa, Oceania
+BIRTHPLACES = (56, 99, 199, 299, 399, 499, 999)  # last codes: states, territories, and then the continents
 WIDTH = len(SCALES) + sum(len(codes) for codes in CODES.values()) + OCCUPATIONS + len(BIRTHPLACES)
 COLUMNS = (*SCALES, *CODES, "OCCP", "POBP", "PINCP", "PWGTP")
 _LARGEST_FILE = 1 << 30  # bytes; California's has about 200 MB

@@ -42,9 +42,9 @@ class DatasetSpec:
     kind: Kind
     shape: tuple[int, ...]
     classes: int
-    test_fraction: float  # of each subject's items, where the configuration names none
-    subjects: int
-    items_per_subject: float
+    test_fraction: float = 0.2  # of each subject's items, where the configuration names none
+    subjects: int = 1000
+    items_per_subject: float = 1.0
     group: str = ""  # what a group of subjects is called; empty: there are none
     sources: tuple[Source, ...] = (Source.UPSTREAM,)
     generator: str = ""
@@ -52,6 +52,7 @@ class DatasetSpec:
     own_subjects: bool = False  # no subject ids: each item is its own subject
 
 
+_GENERATED = (Source.EMBEDDED, Source.UPSTREAM)
 _LEAF = (Source.EMBEDDED, Source.LEAF_JSON, Source.UPSTREAM)
 
 DATASETS: dict[str, DatasetSpec] = {
@@ -61,7 +62,6 @@ DATASETS: dict[str, DatasetSpec] = {
         kind="image",
         shape=(1, 28, 28),
         classes=62,
-        test_fraction=0.2,
         subjects=3597,
         items_per_subject=814255 / 3597,
         sources=_LEAF,
@@ -86,10 +86,8 @@ DATASETS: dict[str, DatasetSpec] = {
         kind="image",
         shape=(1, 28, 28),
         classes=10,
-        test_fraction=0.2,
         subjects=70_000,
-        items_per_subject=1.0,
-        sources=(Source.EMBEDDED, Source.UPSTREAM),
+        sources=_GENERATED,
         generator="subjectdp.data.embedded.garments",
         own_subjects=True,
     ),
@@ -99,10 +97,8 @@ DATASETS: dict[str, DatasetSpec] = {
         kind="vector",
         shape=(1024,),
         classes=10,
-        test_fraction=0.2,
         subjects=60_000,
-        items_per_subject=1.0,
-        sources=(Source.EMBEDDED, Source.UPSTREAM),
+        sources=_GENERATED,
         generator="subjectdp.data.embedded.pictures",
         own_subjects=True,
     ),
@@ -112,24 +108,14 @@ DATASETS: dict[str, DatasetSpec] = {
         kind="vector",
         shape=(73,),
         classes=2,
-        test_fraction=0.2,
         subjects=1_655_000,
-        items_per_subject=1.0,
-        sources=(Source.EMBEDDED, Source.UPSTREAM),
+        sources=_GENERATED,
         generator="subjectdp.data.embedded.census",
         silos=51,
         own_subjects=True,
     ),
     "table": DatasetSpec(
-        label="Table",
-        reader="subjectdp.data.table",
-        kind="vector",
-        shape=(),
-        classes=2,
-        test_fraction=0.2,
-        subjects=1000,
-        items_per_subject=1.0,
-        sources=(Source.TABLE,),
+        label="Table", reader="subjectdp.data.table", kind="vector", shape=(), classes=2, sources=(Source.TABLE,)
     ),
 }
 """In the papers' order; counts and test fractions of FEMNIST and Shakespeare are LEAF's."""

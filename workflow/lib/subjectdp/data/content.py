@@ -126,6 +126,7 @@ def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
     items = content.items
     pools = Pools.of(content)
     train, test, kept = sizes_after_split(pools.sizes, test_fraction, content.kind)
+    shared = (train + test)[pools.subjects :]
     return {
         "users": len(items),
         "items": int(items.sum()),
@@ -138,17 +139,10 @@ def count_content(content: Content, test_fraction: float) -> dict[str, Any]:
         "min": int(items.min()),
         "max": int(items.max()),
         "silos": len(content.silo_names),
-        "users_after_split": _users_left(content, pools, train + test, kept),
+        "users_after_split": int(kept[: pools.subjects].sum() + shared[kept[pools.subjects :]].sum()),
         "train_items": int(train[kept].sum()),
         "test_items": int(test[kept].sum()),
     }
-
-
-def _users_left(content: Content, pools: Pools, items: Integers, kept: NDArray[np.bool_]) -> int:
-    if content.own_subjects:
-        return int(items[kept].sum())
-    singles = int(items[-1]) if len(pools.singles) and kept[-1] else 0
-    return int(kept[: len(content.items)].sum()) + singles
 
 
 def check_expected(counts: Mapping[str, Any], wanted: Mapping[Any, int]) -> None:

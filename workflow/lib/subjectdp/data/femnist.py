@@ -12,9 +12,9 @@ import re
 import struct
 import warnings
 import zlib
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,13 @@ from PIL import Image
 
 from subjectdp.data import archives
 from subjectdp.data.archives import Archive, Member
-from subjectdp.data.content import Content
-from subjectdp.data.splits import IMAGE
+from subjectdp.data.content import Content, subjects_in_order
+from subjectdp.data.splits import IMAGE, Integers
 from subjectdp.errors import DataError
 from subjectdp.io.job_log import Progress
 
 CLASSES = 62
 SIDE = 28
-DIGEST = np.dtype("V16")  # an md5
 _LARGEST_SIDE = 1024  # NIST's have 128
 _MODES = ("1", "L", "LA", "P", "RGB", "RGBA")  # 8 bits at most: Pillow cuts deeper grey levels off at 255
 _START = re.compile(rb"\x89PNG\r\n\x1a\n.{4}IHDR(.{4})(.{4})", re.DOTALL)
@@ -39,30 +38,9 @@ _LOGGER = logging.getLogger(__name__)
 
 # What Pillow's reader raises for broken chunks; its warnings are raised as well.
 _BROKEN = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    LookupError,
-    struct.error,
-    zlib.error,
-    Image.DecompressionBombError,
-    Warning,
+    *(OSError, SyntaxError, ValueError, EOFError, LookupError),
+    *(struct.error, zlib.error, Image.DecompressionBombError, Warning),
 )
-
-
-class Labelled(NamedTuple):
-    """An image of by_class: its place, and its label 0..61."""
-
-    member: Member
-    label: int
-
-
-class Written(NamedTuple):
-    """An image of by_write: its place, and its writer."""
-
-    member: Member
-    writer: str
 
 
 def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode: bool = True) -> Content:
@@ -76,29 +54,30 @@ def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode:
     """
     with _find_archive(folder, "by_class") as by_class, _find_archive(folder, "by_write") as by_write:
         labelled, written = list_by_class(by_class), list_by_write(by_write)
-        class_digests, _ = read_images(by_class, [i.member for i in labelled], decode=False)
-        digests, pixels = read_images(by_write, [i.member for i in written], decode)
-    labels = match_labels(class_digests, labelled, digests, written)
-    order, counts, writers = group_by_writer([i.writer for i in written], duplicate_first_image_bug)
-    if pixels is None:
-        features = np.broadcast_to(np.uint8(0), (len(order), SIDE, SIDE))
-    else:
-        features = pixels if _is_identity(order, len(written)) else pixels[order]
+        class_digests, _ = read_images(by_class, [member for member, _ in labelled], decode=False)
+        digests, pixels = read_images(by_write, [member for member, _ in written], decode)
+    label_of = dict(zip(reversed(class_digests), (label for _, label in reversed(labelled)), strict=True))  # first wins
+    missing = [member.name for (member, _), digest in zip(written, digests, strict=True) if digest not in label_of]
+    if missing:
+        raise DataError(
+            f"{len(missing)} of {len(written)} images of by_write are not in by_class (first: {missing[0]}): "
+            "the archives do not belong together, or one is incomplete."
+        )
+    labels = np.array([label_of[digest] for digest in digests], dtype=np.uint8)
+    order, counts, writers = group_by_writer([writer for _, writer in written], duplicate_first_image_bug)
+    notes = {"by_class_images": len(labelled), "by_write_images": len(written)}
+    if not decode:
+        pixels = np.broadcast_to(np.uint8(0), (len(order), SIDE, SIDE))
+    elif not np.array_equal(order, np.arange(len(pixels))):  # else there is no need of a copy
+        pixels = pixels[order]
     return Content(
         dataset="femnist",
         kind=IMAGE,
-        features=features,
+        features=pixels,
         labels=labels[order],
-        subject_ids=writers,
-        groups=[""] * len(writers),
-        first_items=np.cumsum(counts) - counts,
-        items=counts,
         classes=CLASSES,
-        notes={
-            "by_class_images": len(labelled),
-            "by_write_images": len(written),
-            "duplicate_first_image_bug": duplicate_first_image_bug,
-        },
+        notes=notes | {"duplicate_first_image_bug": duplicate_first_image_bug},
+        **subjects_in_order(writers, counts),
     )
 
 
@@ -114,31 +93,28 @@ def _find_archive(folder: Path, name: str) -> AbstractContextManager[Archive]:
     raise DataError(f"{folder} has no {name}.zip: put NIST SD19's by_class.zip and by_write.zip there.")
 
 
-def _parts(member: Member, top: str) -> list[str]:
-    """Components of the name below the top folder, which an unpacked archive may lack."""
-    parts = member.name.split("/")
-    return parts[1:] if parts[0] == top else parts
-
-
-def list_by_class(archive: Archive) -> list[Labelled]:
-    """Images of ``<hex class>/<hsf_N>/<image>``: two-letter classes; ``hsf`` but not ``mit`` below."""
-    listed = []
+def _listed(archive: Archive, top: str) -> Iterator[tuple[Member, list[str]]]:
+    """The files, with the parts of their names below the top folder, which an unpacked archive may lack."""
     for member in archive.members:
-        parts = _parts(member, "by_class")
-        if len(parts) == 3 and len(parts[0]) == 2 and "hsf" in parts[1] and "mit" not in parts[1]:
-            listed.append(Labelled(member, relabel(parts[0], member.name)))
+        parts = member.name.split("/")
+        yield member, parts[parts[0] == top :]
+
+
+def list_by_class(archive: Archive) -> list[tuple[Member, int]]:
+    """Images of ``<hex class>/<hsf_N>/<image>`` and their labels: two-letter classes, ``hsf`` but not ``mit`` below."""
+    listed = [
+        (member, relabel(parts[0], member.name))
+        for member, parts in _listed(archive, "by_class")
+        if len(parts) == 3 and len(parts[0]) == 2 and "hsf" in parts[1] and "mit" not in parts[1]
+    ]
     if not listed:
         raise DataError(f"{archive.path} holds no image by_class/<hex class>/hsf_N/<image>: not NIST's by_class.")
     return listed
 
 
-def list_by_write(archive: Archive) -> list[Written]:
-    """All files of ``<hsf_N>/<writer>/<type>/<image>``."""
-    listed = []
-    for member in archive.members:
-        parts = _parts(member, "by_write")
-        if len(parts) == 4:
-            listed.append(Written(member, parts[1]))
+def list_by_write(archive: Archive) -> list[tuple[Member, str]]:
+    """All files of ``<hsf_N>/<writer>/<type>/<image>`` with their writers."""
+    listed = [(member, parts[1]) for member, parts in _listed(archive, "by_write") if len(parts) == 4]
     if not listed:
         raise DataError(f"{archive.path} holds no image by_write/hsf_N/<writer>/<type>/<image>: not NIST's by_write.")
     return listed
@@ -153,26 +129,7 @@ def relabel(hex_class: str, name: str) -> int:
     raise DataError(f"{name}: class folder {hex_class!r} is not a hex code of 0-9, A-Z or a-z (30..7a).")
 
 
-def match_labels(
-    class_digests: NDArray[np.void], labelled: list[Labelled], digests: NDArray[np.void], written: list[Written]
-) -> NDArray[np.uint8]:
-    """Label of each image of by_write, (n,) uint8, by its digest; of equal images the first class wins."""
-    labels_of: dict[bytes, int] = {}
-    for digest, image in zip(reversed(class_digests.tolist()), reversed(labelled), strict=True):
-        labels_of[digest] = image.label
-    found = [labels_of.get(digest, -1) for digest in digests.tolist()]
-    missing = [image.member.name for image, label in zip(written, found, strict=True) if label < 0]
-    if missing:
-        raise DataError(
-            f"{len(missing)} of {len(written)} images of by_write are not in by_class (first: {missing[0]}): "
-            "the archives do not belong together, or one is incomplete."
-        )
-    return np.array(found, dtype=np.uint8)
-
-
-def group_by_writer(
-    writers: list[str], duplicate_first: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+def group_by_writer(writers: list[str], duplicate_first: bool) -> tuple[Integers, Integers, list[str]]:
     """Order of the images by writer (stable), items of each writer, and the writers in order of appearance.
 
     With ``duplicate_first`` the first image of each writer but the first comes twice in a row (LEAF's bug).
@@ -184,28 +141,18 @@ def group_by_writer(
         for writer in list(places)[1:]:
             places[writer].insert(0, places[writer][0])
     order = np.array([index for group in places.values() for index in group], dtype=np.int64)
-    counts = np.array([len(group) for group in places.values()], dtype=np.int64)
-    return order, counts, list(places)
+    return order, np.array([len(group) for group in places.values()], dtype=np.int64), list(places)
 
 
-def _is_identity(order: NDArray[np.int64], length: int) -> bool:
-    return len(order) == length and bool((order == np.arange(length)).all())
-
-
-# --- images -------------------------------------------------------------------------------------------------
-
-
-def read_images(
-    archive: Archive, members: list[Member], decode: bool
-) -> tuple[NDArray[np.void], NDArray[np.uint8] | None]:
-    """Digests (n,) of the raw bytes and, with ``decode``, pixels (n, 28, 28) of ``members``, in their order."""
-    digests = np.empty(len(members), dtype=DIGEST)
-    pixels = np.empty((len(members), SIDE, SIDE), dtype=np.uint8) if decode else None
+def read_images(archive: Archive, members: list[Member], decode: bool) -> tuple[list[bytes], NDArray[np.uint8]]:
+    """The md5 of each member's bytes, and its pixels (n, 28, 28); without ``decode`` none of them."""
+    digests = []
+    pixels = np.empty((len(members) if decode else 0, SIDE, SIDE), dtype=np.uint8)
     progress = Progress(_LOGGER, f"{archive.path.name}, {'images' if decode else 'digests'}", len(members))
     for index, member in enumerate(members):
         content = archive.read(member)
-        digests[index] = np.void(hashlib.md5(content, usedforsecurity=False).digest())
-        if pixels is not None:
+        digests.append(hashlib.md5(content, usedforsecurity=False).digest())
+        if decode:
             pixels[index] = leaf_pixels(content, f"{archive.path}: {member.name}")
         progress.add(1)
     progress.finish()

@@ -64,7 +64,7 @@ class Users:
         if stage in stages or (stages and stage not in STAGES[0]):
             raise DataError(f"{where}: is in an earlier file already; give the folder of one data set only.")
         stages.add(stage)
-        part = _image_part(x, y, where) if self.kind == IMAGE else _text_part(x, y, where)
+        part = _image_part(x, y, where) if self.kind == IMAGE else text_part(x, y, where)
         self.parts.setdefault(user, []).append(part)
         return len(y)
 
@@ -91,7 +91,7 @@ class Users:
     def content(self, notes: dict[str, Any]) -> Content:
         """The content of what was collected."""
         if self.kind == TEXT:
-            texts = {user: _join(parts, user) for user, parts in self.parts.items()}
+            texts = {user: joined_text(parts, user) for user, parts in self.parts.items()}
             return text_content(texts, [self.plays.get(user, "") for user in texts], notes)
         if not self.parts:
             raise DataError("The LEAF files hold no user with an image.")
@@ -173,10 +173,15 @@ def _image_part(x: list[Any], y: list[Any], where: str) -> tuple[NDArray[np.uint
     levels = np.rint(255 * pixels)
     if np.abs(255 * pixels - levels).max() > _TOLERANCE:
         raise DataError(f"{where}: pixels are not multiples of 1/255, as LEAF's are; were the images rescaled?")
-    labels = _numbers(y, (len(y),), f"{where}: y")
-    if labels.dtype.kind == "f" or labels.min() < 0 or labels.max() >= CLASSES:
-        raise expected(f"{where}: labels", f"{labels.min()}..{labels.max()}", f"whole, 0..{CLASSES - 1}", DataError)
-    return levels.astype(np.uint8).reshape(-1, SIDE, SIDE), labels.astype(np.uint8)
+    return levels.astype(np.uint8).reshape(-1, SIDE, SIDE), checked_labels(_numbers(y, (len(y),), f"{where}: y"), where)
+
+
+def checked_labels(labels: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    """The labels of FEMNIST's images as bytes; DataError for others."""
+    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= CLASSES:
+        found = f"{labels.min()}..{labels.max()}" if labels.dtype.kind in "fiu" else f"{labels[:3].tolist()}..."
+        raise expected(f"{where}: labels", found, f"whole, 0..{CLASSES - 1}", DataError)
+    return labels.astype(np.uint8)
 
 
 def _numbers(values: list[Any], shape: tuple[int, ...], where: str) -> NDArray[Any]:
@@ -190,7 +195,7 @@ def _numbers(values: list[Any], shape: tuple[int, ...], where: str) -> NDArray[A
     return array
 
 
-def _text_part(x: list[Any], y: list[Any], where: str) -> str:
+def text_part(x: list[Any], y: list[Any], where: str) -> str:
     """The text that the windows are cut from, if they are consecutive (stride 1); DataError otherwise."""
     if not all(isinstance(w, str) and len(w) == WINDOW for w in x):
         raise DataError(f"{where}: x must be strings of {WINDOW} characters.")
@@ -200,18 +205,18 @@ def _text_part(x: list[Any], y: list[Any], where: str) -> str:
     broken = next((i for i, w in enumerate(x) if text[i : i + WINDOW] != w), None)
     if broken is not None:
         raise DataError(
-            f"{where}: window {broken} does not follow the one before. Text is stored once and indexed, so a "
-            "user's windows must be consecutive; LEAF's sampling (--sf below 1) shuffles one user in each "
-            "file. Use LEAF's all_data.json, or data.source upstream."
+            f"{where}: window {broken} does not follow the one before: the rows were shuffled (LEAF's sampling, --sf "
+            "below 1, shuffles one user in each file). Text is stored once and indexed, so a user's windows must be "
+            "consecutive. Give the file as it was made, LEAF's all_data.json, or use data.source upstream."
         )
     return text
 
 
-def _join(texts: list[str], user: str) -> str:
+def joined_text(texts: list[str], user: str, overlaps: tuple[int, ...] = (WINDOW, 1)) -> str:
     """A user's train and test text, which share one character (LEAF) or 80 (LEAF before 2020)."""
     joined: str = texts[0]
     for text in texts[1:]:
-        overlap = next((n for n in (WINDOW, 1) if joined.endswith(text[:n])), None)
+        overlap = next((n for n in overlaps if joined.endswith(text[:n])), None)
         if overlap is None:
             raise DataError(f"User {user!r}: the train and the test part are not one text; give all_data.json.")
         joined += text[overlap:]

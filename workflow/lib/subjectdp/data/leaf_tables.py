@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from subjectdp.data.content import Content
-from subjectdp.data.femnist import CLASSES, SIDE
-from subjectdp.data.leaf_json import Users
+from subjectdp.data.femnist import SIDE
+from subjectdp.data.leaf_json import Users, checked_labels, joined_text, text_part
 from subjectdp.data.splits import IMAGE, WINDOW
 from subjectdp.errors import ConfigError, DataError, expected, unknown
 
@@ -55,12 +55,15 @@ def load(kind: str, path: Path, form: str) -> Content:
     files.sort(key=lambda file: "test" in file.name)  # the train part comes first, as in LEAF's folders
     users = Users(kind)
     for file in files:
-        read = _hdf5 if ending == ".h5" else _rows
-        for user, part in read(file, kind):
+        for user, part in _hdf5(file, kind) if ending == ".h5" else _rows(file, kind):
             users.parts.setdefault(user, []).append(part)
     notes: dict[str, Any] = {"form": form, "files": len(files)}
     if kind != IMAGE:
-        texts = {user: " ".join(parts) for user, parts in users.parts.items()}
+        of_lines = ending == ".h5"
+        texts = {
+            user: " ".join(parts) if of_lines else joined_text(parts, user, (WINDOW,))
+            for user, parts in users.parts.items()
+        }
         users.parts = {user: [text] for user, text in texts.items() if len(text) > WINDOW}
         notes["users with too short a text"] = len(texts) - len(users.parts)
     return users.content(notes)
@@ -68,32 +71,13 @@ def load(kind: str, path: Path, form: str) -> Content:
 
 def _rows(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
     columns = ["writer_id", "image", "character"] if kind == IMAGE else ["character_id", "x", "y"]
-    texts: dict[str, list[str]] = {}
     for frame in _frames(file, columns):
         for user, rows in frame.groupby(columns[0], sort=False):
             where = f"{file}: {user}"
             if kind == IMAGE:
-                yield str(user), (_pictures(rows["image"], where), _labels(rows["character"].to_numpy(), where))
+                yield str(user), (_pictures(rows["image"], where), checked_labels(rows["character"].to_numpy(), where))
             else:
-                pieces = texts.setdefault(str(user), [])
-                for window, following in zip(rows["x"], rows["y"], strict=True):
-                    pieces.append(_added(pieces, window, following, where))
-    for user, pieces in texts.items():
-        yield user, "".join(pieces)
-
-
-def _added(before: list[str], window: Any, following: Any, where: str) -> str:
-    """What a window adds to the text of those before it: they follow one another, or it cannot be stored once."""
-    if not (isinstance(window, str) and len(window) == WINDOW and isinstance(following, str) and len(following) == 1):
-        raise DataError(f"{where}: expected {WINDOW} characters in x and one in y.")
-    if not before:
-        return window + following
-    last = "".join(before[-WINDOW:])[-WINDOW:]
-    if last != window:
-        raise DataError(
-            f"{where}: a window does not follow the one before: the rows were shuffled. Give the file as it was made."
-        )
-    return following
+                yield str(user), text_part(rows["x"].tolist(), rows["y"].tolist(), where)
 
 
 def _frames(file: Path, columns: list[str]) -> Iterator[pd.DataFrame]:
@@ -129,13 +113,6 @@ def _pictures(cells: pd.Series[Any], where: str) -> NDArray[np.uint8]:
     return pictures
 
 
-def _labels(values: NDArray[Any], where: str) -> NDArray[np.uint8]:
-    labels = np.asarray(values).reshape(-1)
-    if labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0 or labels.max() >= CLASSES:
-        raise expected(f"{where}: labels", f"{labels[:3].tolist()}...", f"whole, 0 to {CLASSES - 1}", DataError)
-    return labels.astype(np.uint8)
-
-
 def _hdf5(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
     try:
         import h5py  # here: an extra
@@ -147,7 +124,8 @@ def _hdf5(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
                 if not len(group["label" if kind == IMAGE else "snippets"]):
                     continue
                 if kind == IMAGE:
-                    yield client, (_levels(group["pixels"][:], f"{file}: {client}"), _labels(group["label"][:], client))
+                    where = f"{file}: {client}"
+                    yield client, (_levels(group["pixels"][:], where), checked_labels(group["label"][:], where))
                 else:
                     yield client, " ".join(" ".join(each.decode() for each in group["snippets"][:].tolist()).split())
     except (OSError, KeyError, UnicodeDecodeError) as problem:

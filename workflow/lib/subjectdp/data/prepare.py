@@ -68,13 +68,12 @@ def prepare_dataset(
     content = read_source(data, source_folder)
     check_expected(count_content(content, fraction), data.expected)
     meta = write_prepared(prepared_folder, content, data.source, inputs, fraction, input_fingerprint)
-    counts, seconds = meta["counts"], time.monotonic() - started
-    group = DATASETS[data.dataset].group
-    groups = f", {counts['groups']} {group}" if group != "" else ""
+    counts, group = meta["counts"], DATASETS[data.dataset].group
+    groups = f", {counts['groups']} {group}" if group else ""
     _LOGGER.info(
-        "%s (%s): %d users, %d items%s, mean %.1f, std %.1f, %d users left at the split; prepared in %.1f s",
-        *(data.dataset, data.source, counts["users"], counts["items"], groups, counts["mean"], counts["std"]),
-        *(counts["users_after_split"], seconds),
+        f"{data.dataset} ({data.source}): {counts['users']} users, {counts['items']} items"
+        f"{groups}, mean {counts['mean']:.1f}, std {counts['std']:.1f}, "
+        f"{counts['users_after_split']} users left at the split; prepared in {time.monotonic() - started:.1f} s"
     )
     return meta
 
@@ -181,14 +180,13 @@ def _read_record(folder: Path, data: DataConfig) -> list[dict[str, Any]]:
     try:
         record = json.loads(path.read_text())
         inputs: list[dict[str, Any]] = record["inputs"]
-        names = [str(item["file"]) for item in inputs]
+        files = [_path_in_place(data) if data.source.in_place else folder / str(item["file"]) for item in inputs]
         kind = (record["dataset"], record["source"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, json.JSONDecodeError, KeyError, TypeError):
         raise DataError(f"{path} is missing or damaged: fetch the source again.") from None
     if kind != (data.dataset, data.source):
         raise DataError(f"{folder} holds {kind[0]} from {kind[1]}, not {data.dataset} from {data.source}.")
-    for name, item in zip(names, inputs, strict=True):
-        file = _path_in_place(data) if data.source.in_place else folder / name
+    for file, item in zip(files, inputs, strict=True):
         if not file.exists() or describe(file, _beside(folder, HASHES)) != item:
             raise DataError(f"{file} is not the file that was fetched (missing or changed): fetch it again.")
     return inputs

@@ -73,14 +73,9 @@ def load_sources(dataset: str, table: Path | None = None) -> tuple[str, tuple[So
     return found.license.strip(), files
 
 
-# --- files on this machine ----------------------------------------------------------------------------------
-
-
 HASHES = "local_files.json"
 """Name of the file with known hashes, beside the data folders: hashing LEAF's JSON takes seconds a gigabyte, and
 Snakemake asks in every process. A file whose size and time of change are the same is not read again."""
-
-_Known = dict[str, list[Any]]  # absolute path -> size, time of change in nanoseconds, sha256
 
 
 def describe(path: Path, known: Path | None = None) -> dict[str, Any]:
@@ -94,8 +89,7 @@ def describe(path: Path, known: Path | None = None) -> dict[str, Any]:
         described = {"file": path.name, "sha256": _sha256(path, hashes), "bytes": path.stat().st_size}
     else:
         with open_archive(path) as archive:
-            members = archive.members
-        listing = [(name, size, _sha256(path / name, hashes)) for name, size in members]
+            listing = [(name, size, _sha256(path / name, hashes)) for name, size in archive.members]
         digest = hashlib.sha256(json.dumps(listing).encode()).hexdigest()
         described = {"file": f"{path.name}/", "sha256": digest, "bytes": sum(size for _, size, _ in listing)}
     if known is not None and hashes != before:
@@ -103,8 +97,8 @@ def describe(path: Path, known: Path | None = None) -> dict[str, Any]:
     return described
 
 
-def _read(known: Path | None) -> _Known:
-    """The kept hashes; none where the file is missing or damaged: they save time and nothing else."""
+def _read(known: Path | None) -> dict[str, list[Any]]:
+    """Size, time of change and sha256 by absolute path; none where the file is missing or damaged: they save time."""
     try:
         content = {} if known is None else json.loads(known.read_text(encoding="utf-8"))
         return {str(path): list(facts) for path, facts in content.items()}
@@ -112,10 +106,9 @@ def _read(known: Path | None) -> _Known:
         return {}
 
 
-def _sha256(file: Path, hashes: _Known) -> str:
+def _sha256(file: Path, hashes: dict[str, list[Any]]) -> str:
     key, status = str(file.resolve()), file.stat()
-    size, changed, *digest = hashes.get(key, (None, None))
-    if digest == [] or (size, changed) != (status.st_size, status.st_mtime_ns):
-        digest = [sha256_of(file)]
-        hashes[key] = [status.st_size, status.st_mtime_ns, *digest]
-    return str(digest[0])
+    now = [status.st_size, status.st_mtime_ns]
+    if hashes.get(key, [])[:2] != now or len(hashes[key]) != 3:
+        hashes[key] = [*now, sha256_of(file)]
+    return str(hashes[key][2])

@@ -6,8 +6,9 @@ all together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,26 +52,30 @@ class Pools:
     """The items that are split as one: those of a subject; of a silo, or all, where items are their own subjects.
 
     The single items of a table's subjects are a pool of their own: a person with one row is in one part, at random.
-    ``sizes`` (pools,); ``members``: the addresses of each pool where items are their own subjects, else empty;
-    ``singles``: the addresses of the single items, which the last pool is then.
+    ``sizes`` (pools,) are those of the subjects' pools, then those of the ``shared`` ones, of which it has the
+    addresses.
     """
 
     sizes: Integers
-    members: tuple[Integers, ...] = ()
-    singles: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    shared: tuple[Integers, ...] = ()
 
     @classmethod
     def of(cls, data: Content) -> Self:
         """The pools of a data set."""
-        if not data.own_subjects:
-            singles = data.first_items[(data.items == 1) & (data.kind == VECTOR)]
-            sizes = data.items if len(singles) == 0 else np.append(data.items, len(singles))
-            return cls(sizes, singles=singles)
-        order, ends = np.arange(len(data.items)), np.empty(0, np.int64)
-        if len(data.silos) > 0:
-            order, ends = np.argsort(data.silos, kind="stable"), np.cumsum(np.bincount(data.silos))[:-1]
-        members = tuple(np.split(order, ends))
-        return cls(np.array([len(pool) for pool in members]), members)
+        if data.own_subjects:
+            order, ends = np.arange(len(data.items)), np.empty(0, np.int64)
+            if len(data.silos) > 0:
+                order, ends = np.argsort(data.silos, kind="stable"), np.cumsum(np.bincount(data.silos))[:-1]
+            own, shared = data.items[:0], tuple(np.split(order, ends))
+        else:
+            own, singles = data.items, data.first_items[(data.items == 1) & (data.kind == VECTOR)]
+            shared = (singles,) if len(singles) > 0 else ()
+        return cls(np.concatenate([own, np.array([len(pool) for pool in shared], dtype=np.int64)]), shared)
+
+    @property
+    def subjects(self) -> int:
+        """How many of the pools are a subject's; the others are shared."""
+        return len(self.sizes) - len(self.shared)
 
 
 def split_items(prepared: Content, seed: int, test_fraction: float, validation_fraction: float) -> Splits:
@@ -89,19 +94,31 @@ def split_items(prepared: Content, seed: int, test_fraction: float, validation_f
     train, test, kept = sizes_after_split(pools.sizes, test_fraction, prepared.kind)
     if not kept.any():
         raise DataError(f"No subject of {prepared.dataset} is left at data.test_fraction {test_fraction}.")
-    indices = np.nonzero(kept[: len(prepared.items)])[0]
     fit, _ = part_sizes(train, validation_fraction)
     if prepared.kind == TEXT:
-        return _split_text(prepared, indices, train[kept], test[kept], fit[kept])
-    if prepared.own_subjects:
-        splits = _split_pools([pools.members[i] for i in indices], train[kept], fit[kept], seed)
-    else:
-        splits = _split_subjects(prepared, indices, train[indices], fit[indices], seed)
-        if len(pools.singles) > 0 and kept[-1]:
-            splits = _with_singles(splits, prepared, _split_pools([pools.singles], train[-1:], fit[-1:], seed))
-    if len(prepared.silos) == 0:
-        return splits
-    return replace(splits, train_silos=prepared.silos[splits.train_items])
+        return _split_text(prepared, np.flatnonzero(kept), train[kept], test[kept], fit[kept])
+    parts: tuple[list[Integers], ...] = ([], [], [])
+    for key, members, number in _members(prepared, pools, kept):
+        order = numpy_generator(seed, Purpose.SPLIT, *key).permutation(members)
+        for part, chosen in zip(parts, np.split(order, [fit[number], train[number]]), strict=True):
+            part.append(chosen)
+    columns: list[Addresses] = []
+    for part in parts:
+        items = np.sort(np.concatenate(part))
+        owners = np.searchsorted(prepared.first_items, items, side="right") - 1
+        columns += [items.astype(np.int32), owners.astype(np.int32)]
+    silos = prepared.silos[columns[0] if len(prepared.silos) > 0 else []]
+    return Splits(*columns, train_silos=silos, own_subjects=prepared.own_subjects)
+
+
+def _members(
+    data: Content, pools: Pools, kept: NDArray[np.bool_]
+) -> Iterator[tuple[tuple[str | int, ...], Integers, int]]:
+    """Of each pool that is kept: the key of its randomness, the addresses of its items, its number."""
+    for number in np.flatnonzero(kept[: pools.subjects]).tolist():
+        yield (str(data.subject_ids[number]),), data.first_items[number] + np.arange(pools.sizes[number]), number
+    for place, shared in enumerate(np.flatnonzero(kept[pools.subjects :]).tolist()):
+        yield ("pool", place), pools.shared[shared], pools.subjects + shared
 
 
 def part_sizes(items: Integers, fraction: float) -> tuple[Integers, Integers]:
@@ -137,40 +154,3 @@ def _spans(starts: Integers, lengths: Integers, subjects: NDArray[np.intp]) -> t
     items = np.arange(int(lengths.sum()), dtype=np.int32)
     items += np.repeat((starts - before).astype(np.int32), lengths)
     return items, np.repeat(subjects.astype(np.int32), lengths)
-
-
-def _split_pools(pools: list[Integers], train: Integers, fit: Integers, seed: int) -> Splits:
-    """Splits of items that are their own subjects: item and subject have the same number."""
-    parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
-    for number, (pool, n_train, n_fit) in enumerate(zip(pools, train, fit, strict=True)):
-        shuffled = numpy_generator(seed, Purpose.SPLIT, "pool", number).permutation(pool)
-        for part, chosen in zip(parts, np.split(shuffled, [n_fit, n_train]), strict=True):
-            part.append(chosen)
-    columns: list[Addresses] = []
-    for part in parts:
-        columns += [np.sort(np.concatenate(part)).astype(np.int32)] * 2
-    return Splits(*columns, own_subjects=True)
-
-
-def _with_singles(splits: Splits, prepared: Content, singles: Splits) -> Splits:
-    columns: list[Addresses] = []
-    for part in ("train_items", "validation_items", "test_items"):
-        items = np.sort(np.concatenate([getattr(splits, part), getattr(singles, part)]))
-        owners = np.searchsorted(prepared.first_items, items, side="right") - 1
-        columns += [items, owners.astype(np.int32)]
-    return Splits(*columns)
-
-
-def _split_subjects(prepared: Content, indices: NDArray[np.intp], train: Integers, fit: Integers, seed: int) -> Splits:
-    parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
-    for subject, n_train, n_fit in zip(indices, train, fit, strict=True):
-        generator = numpy_generator(seed, Purpose.SPLIT, str(prepared.subject_ids[subject]))
-        order = generator.permutation(int(prepared.items[subject]))
-        for part, chosen in zip(parts, np.split(order, [n_fit, n_train]), strict=True):
-            part.append(np.sort(chosen) + prepared.first_items[subject])
-    labelled = indices.astype(np.int32)
-    columns: list[Addresses] = []
-    for part in parts:
-        columns.append(np.concatenate([np.empty(0, np.int32), *part]).astype(np.int32))
-        columns.append(np.repeat(labelled, [len(chosen) for chosen in part]))
-    return Splits(*columns)

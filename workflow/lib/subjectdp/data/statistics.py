@@ -39,7 +39,6 @@ SHAKESPEARE_SUBJECTS = 660
 SHAKESPEARE_MEAN = 4458.7
 SHAKESPEARE_VARIATION = 1.16  # standard deviation / mean of the 660 subjects' items
 SILOS = 16
-ALPHAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 # fmt: off
 IMAGES_OF_WRITERS = (
@@ -94,22 +93,17 @@ def paper_settings() -> list[Setting]:
     FEMNIST runs over the 25 rounds that the papers execute at subject level (100 over the square root of 16
     silos). Shakespeare takes one round: 16 silos of about 1,840 mini-batches give the shares to 0.3 %.
     """
-    femnist = "v1, section 4.1, Figure 1"
+    first, sweep, small = (
+        "v1, section 4.1, Figure 1",
+        "v1, section 4.2",
+        Published(None, 4, "v1, section 4.3, Figure 3"),
+    )
+    published = {1.0: Published(475, 3, first), 2.0: Published(None, 3, sweep), 16.0: Published(310, 6, sweep)}
     settings = [
-        Setting("shakespeare", "shakespeare", SHAKESPEARE_SUBJECTS, 1.0, 100, 1, Published(86, 3, femnist)),
-        Setting(
-            "small_femnist",
-            "femnist",
-            SMALL_FEMNIST_SUBJECTS,
-            1.0,
-            256,
-            25,
-            Published(None, 4, "v1, section 4.3, Figure 3"),
-        ),
+        Setting("shakespeare", "shakespeare", SHAKESPEARE_SUBJECTS, 1.0, 100, 1, Published(86, 3, first)),
+        Setting("small_femnist", "femnist", SMALL_FEMNIST_SUBJECTS, 1.0, 256, 25, small),
     ]
-    sweep = "v1, section 4.2"
-    published = {1.0: Published(475, 3, femnist), 2.0: Published(None, 3, sweep), 16.0: Published(310, 6, sweep)}
-    for alpha in ALPHAS:
+    for alpha in (1.0, 2.0, 4.0, 8.0, 16.0):
         name = "femnist" if alpha == 1 else f"femnist_alpha_{alpha:g}"
         found = published.get(alpha, Published())
         settings.append(Setting(name, "femnist", FEMNIST_SUBJECTS, alpha, 512, 25, found))
@@ -138,8 +132,7 @@ def femnist_counts(subjects: int, sizes: SubjectSizes) -> Integers:
         return shakespeare_counts(subjects, FEMNIST_ITEMS, FEMNIST_VARIATION)
     places = ((np.arange(subjects) + 0.5) / subjects * len(IMAGES_OF_WRITERS)).astype(np.int64)
     chosen = np.asarray(IMAGES_OF_WRITERS, dtype=np.float64)[places]
-    scaled: Integers = np.maximum(1, np.rint(chosen * FEMNIST_ITEMS / chosen.mean())).astype(np.int64)
-    return scaled
+    return _scaled(chosen, FEMNIST_ITEMS)
 
 
 def shakespeare_counts(
@@ -160,6 +153,11 @@ def shakespeare_counts(
         shape = (low + high) / 2
         values = np.exp(shape * z)
         low, high = (shape, high) if values.std() / values.mean() < variation else (low, shape)
+    return _scaled(values, mean)
+
+
+def _scaled(values: NDArray[np.float64], mean: float) -> Integers:
+    """Whole numbers, at least 1, in proportion to the values and of that mean."""
     scaled: Integers = np.maximum(1, np.rint(values * mean / values.mean())).astype(np.int64)
     return scaled
 
@@ -200,29 +198,21 @@ def simulate_batches(seed: int, counts: Integers, batch_size: int, rounds: int =
         generator = numpy_generator(seed, Purpose.STATISTICS, setting, "fixed_batch_size", silo)
         steps = rounds * math.ceil(len(owner) / batch_size)
         found = [batch_statistics(owner[fixed_positions(generator, len(owner), batch_size)]) for _ in range(steps)]
-        blocks.append(_frame(silo, np.array(found, dtype=np.int32)))
+        block = pd.DataFrame(np.array(found, dtype=np.int32), columns=["items", "subjects", "largest_group"])
+        block.insert(0, "silo", np.int32(silo))
+        block.insert(1, "step", np.arange(steps, dtype=np.int32))
+        blocks.append(block)
     frame = pd.concat(blocks, ignore_index=True)
     frame.insert(0, "setting", pd.Series([setting] * len(frame), dtype="category"))
     return frame
 
 
-def _frame(silo: int, found: NDArray[np.int32]) -> pd.DataFrame:
-    columns: dict[str, Any] = {
-        "silo": np.full(len(found), silo, dtype=np.int32),
-        "step": np.arange(len(found), dtype=np.int32),
-        "items": found[:, 0],
-        "subjects": found[:, 1],
-        "largest_group": found[:, 2],
-    }
-    return pd.DataFrame(columns)
-
-
 def simulate_setting(seed: int, setting: Setting, items: Integers | None = None) -> pd.DataFrame:
     """The mini-batches of one of the papers' settings; ``items`` replaces the modelled items a subject."""
-    if items is None:
-        shakespeare = setting.dataset == "shakespeare"
-        femnist = femnist_counts(setting.subjects, setting.sizes)
-        items = shakespeare_counts(setting.subjects) if shakespeare else femnist
+    if items is None and setting.dataset == "shakespeare":
+        items = shakespeare_counts(setting.subjects)
+    elif items is None:
+        items = femnist_counts(setting.subjects, setting.sizes)
     counts = silo_counts(seed, items, SILOS, setting.alpha)
     return simulate_batches(seed, counts, setting.batch_size, setting.rounds, setting.name)
 
@@ -232,13 +222,11 @@ def paper_scale_statistics(seed: int, shakespeare_items: Integers | None = None)
 
     ``shakespeare_items``: the real items of each subject (:func:`train_counts`), where they are at hand.
     """
-    settings = all_settings()
     override = {"shakespeare": shakespeare_items}
-    frames = [simulate_setting(seed, setting, override.get(setting.name)) for setting in settings]
-    names = [setting.name for setting in settings]
-    for frame in frames:
-        frame["setting"] = frame["setting"].cat.set_categories(names)
-    return pd.concat(frames, ignore_index=True)
+    frames = {each.name: simulate_setting(seed, each, override.get(each.name)) for each in all_settings()}
+    for frame in frames.values():
+        frame["setting"] = frame["setting"].cat.set_categories(list(frames))
+    return pd.concat(list(frames.values()), ignore_index=True)
 
 
 def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -249,18 +237,12 @@ def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
     largest_group_mode, largest_group_published, share_of_group_1 .. share_of_group_8 (of all mini-batches),
     source. A published number is NaN where the papers give none.
     """
-    rows = []
-    for setting in all_settings():
-        part = frame[frame["setting"] == setting.name]
-        if len(part) > 0:
-            rows.append(_summary_row(setting, part))
-    return pd.DataFrame(rows)
+    parts = ((setting, frame[frame["setting"] == setting.name]) for setting in all_settings())
+    return pd.DataFrame([_summary_row(setting, part) for setting, part in parts if len(part) > 0])
 
 
 def _summary_row(setting: Setting, part: pd.DataFrame) -> dict[str, Any]:
-    root = math.sqrt(len(part))
-    group = part["largest_group"]
-    published = setting.published
+    root, group, published = math.sqrt(len(part)), part["largest_group"], setting.published
     return {
         "setting": setting.name,
         "dataset": setting.dataset,

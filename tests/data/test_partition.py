@@ -1,30 +1,138 @@
-"""The partition: what each silo holds, its files, and what is refused."""
+"""The partition: how subjects are spread and capped, what each silo holds, its files, and what is refused."""
 
 import json
-import re
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
+from data.made_content import images
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import PartitionConfig
-from subjectdp.data.content import Content
 from subjectdp.data.partition import (
     ARRAYS,
     Partition,
+    keep_within_cap,
     load_partition,
     make_partition,
     partition_subjects,
     silo_table,
+    spread_items,
     subject_table,
 )
 from subjectdp.data.splits import Splits, split_items
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError, DataError
+
+ALARM = 1e-6
+
+
+def names(count: int) -> list[str]:
+    return [f"f{index:04d}_14" for index in range(count)]
+
+
+def spread(
+    count: int, items: int, alpha: float, silos: int = 16, limit: int | None = None, seed: int = 0
+) -> np.ndarray:
+    """The silo of each item, (subjects, items)."""
+    return spread_items(seed, names(count), np.full(count, items), silos, alpha, limit).reshape(count, items)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("limit", [None, 3])
+def test_items_of_a_subject_follow_the_power_law_over_its_own_ranks(alpha: float, limit: int | None) -> None:
+    """The rank probabilities ((r+1)/m)^alpha - (r/m)^alpha, read off one large subject."""
+    ranks = 5 if limit is None else limit
+    silos = spread(1, 40_000, alpha, 5, limit)[0]
+    counts = np.bincount(silos, minlength=5)
+    law = np.diff((np.arange(ranks + 1) / ranks) ** alpha)
+    if alpha == 1:
+        assert stats.chisquare(counts[counts > 0]).pvalue > ALARM
+    observed, law = np.sort(counts)[5 - ranks :], np.sort(law)  # its own order is not known: compare by size
+    assert np.count_nonzero(counts) == ranks
+    assert stats.chisquare(observed, law * 40_000).pvalue > ALARM
+
+
+def test_each_subject_has_an_order_of_its_own() -> None:
+    """With alpha 16 most items of a subject are at its last silo: that silo must be uniform over subjects."""
+    silos = spread(3000, 50, 16.0)
+    favourite = [Counter(row.tolist()).most_common(1)[0][0] for row in silos]
+    assert stats.chisquare(np.bincount(favourite, minlength=16)).pvalue > ALARM
+    pairs = Counter(tuple(item for item, _ in Counter(row.tolist()).most_common(2)) for row in silos)
+    assert len(pairs) > 200  # of 240 ordered pairs
+
+
+def test_a_very_large_or_small_alpha_stays_inside() -> None:
+    for alpha in (1e-320, 1e-9, 1e9, 1e300):
+        silos = spread(20, 500, alpha)
+        assert silos.min() >= 0 and silos.max() <= 15
+        assert all(len(set(row)) == 1 for row in silos.tolist())  # the first or the last rank takes all
+
+
+def test_a_spread_depends_on_seed_and_subject_alone() -> None:
+    first = spread(50, 100, 2.0, seed=0)
+    for seed in (1, 2, 2**40):
+        assert (first == spread(50, 100, 2.0, seed=seed)).mean() < 0.2
+    assert np.array_equal(spread_items(0, ["f0007_14"], np.array([100]), 16, 2.0), first[7])
+    # A sweep over alpha is paired: same seed, same order, same uniform draw of each item.
+    low, high = spread(1, 5000, 4.0)[0], spread(1, 5000, 8.0)[0]
+    assert Counter(low).most_common(1)[0][0] == Counter(high).most_common(1)[0][0]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 16])
+def test_silos_per_subject_bounds_the_silos_of_each_subject(limit: int) -> None:
+    silos = spread(300, 60, 1.0, limit=limit)
+    held = [len(set(row)) for row in silos.tolist()]
+    assert max(held) == limit
+    assert np.bincount(silos.ravel(), minlength=16).min() > 0
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    st.integers(1, 9),
+    st.integers(1, 12),
+    st.sampled_from([0.5, 1.0, 3.0]),
+)
+@settings(max_examples=60, deadline=None)
+def test_cap_keeps_as_much_as_it_may(items: list[int], silos: int, cap: int, alpha: float) -> None:
+    counts = np.array(items)
+    chosen = spread_items(1, names(len(items)), counts, silos, alpha)
+    keep = keep_within_cap(1, names(len(items)), counts, chosen, cap)
+    owner = np.repeat(np.arange(len(items)), counts)
+    before = Counter(zip(owner.tolist(), chosen.tolist(), strict=True))
+    after = Counter(zip(owner[keep].tolist(), chosen[keep].tolist(), strict=True))
+    assert after == {group: min(size, cap) for group, size in before.items()}
+
+
+def test_a_smaller_cap_keeps_a_subset() -> None:
+    items = np.full(40, 200)
+    silos = spread_items(0, names(40), items, 16, 4.0)
+    kept = [keep_within_cap(0, names(40), items, silos, cap) for cap in (1, 4, 8, 1000)]
+    for smaller, larger in zip(kept, kept[1:], strict=False):
+        assert np.all(larger[smaller])
+    assert kept[-1].all()
+
+
+def test_the_cap_drops_at_random() -> None:
+    """Over many subjects the kept items are uniform over a subject's positions (not the first ones)."""
+    items = np.full(4000, 20)
+    silos = np.zeros(80_000, dtype=np.int16)
+    keep = keep_within_cap(0, names(4000), items, silos, 5).reshape(4000, 20)
+    assert np.all(keep.sum(axis=1) == 5)
+    z = (keep.sum(axis=0) - 1000) / np.sqrt(4000 * 0.25 * 0.75)
+    assert stats.chi2.sf((z**2).sum() * 19 / 20, 19) > ALARM
+    other = keep_within_cap(1, names(4000), items, silos, 5).reshape(4000, 20)
+    assert not np.array_equal(keep, other)
+
+
+# --- the partition ------------------------------------------------------------------------------------------
+
 
 SUBJECTS = 30
 CAPPED = {"silos": 4, "distribution": "power", "alpha": 3.0, "max_items_per_subject": 5, "silos_per_subject": 3}
@@ -38,30 +146,12 @@ def run_of(data: dict[str, Any] | None = None, partition: dict[str, Any] | None 
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """30 writers of 1 to 59 images: the first has one image only and drops out at the split."""
     folder = tmp_path_factory.mktemp("prepared")
-    items = np.arange(SUBJECTS, dtype=np.int64) * 2 + 1
-    total = int(items.sum())
-    generator = np.random.default_rng(0)
-    content = Content(
-        dataset="femnist",
-        kind="image",
-        features=generator.integers(0, 256, (total, 28, 28), dtype=np.uint8),
-        labels=(np.arange(total) % 62).astype(np.uint8),
-        subject_ids=[f"f{index:04d}_14" for index in range(SUBJECTS)],
-        groups=[""] * SUBJECTS,
-        first_items=np.cumsum(items) - items,
-        items=items,
-        classes=62,
-    )
-    write_prepared(folder, content, "leaf_json", [], 0.2)
+    write_prepared(folder, images(list(range(1, 2 * SUBJECTS, 2))), "leaf_json", [], 0.2)
     return folder
 
 
-def reference(splits: Splits) -> dict[int, list[int]]:
-    """Train addresses of each subject of the prepared data, by a plain loop."""
-    owned = defaultdict(list)
-    for item, subject in zip(splits.train_items.tolist(), splits.train_subjects.tolist(), strict=True):
-        owned[subject].append(item)
-    return owned
+def full_silos(partition: Partition) -> list[int]:
+    return np.repeat(np.arange(partition.silos), np.diff(partition.train_offsets)).tolist()
 
 
 def test_every_train_item_is_at_exactly_one_silo_with_its_subject(prepared: Path, tmp_path: Path) -> None:
@@ -69,24 +159,19 @@ def test_every_train_item_is_at_exactly_one_silo_with_its_subject(prepared: Path
     splits = split_items(data, 0, 0.2, 0.2)
     partition = make_partition(prepared, tmp_path, run_of())
     assert sorted(partition.train_items.tolist()) == sorted(splits.train_items.tolist())
+    assert np.array_equal(partition.validation_items, splits.validation_items)
+    assert np.array_equal(partition.test_items, splits.test_items)
     ids = pd.read_parquet(tmp_path / "subjects.parquet")["subject_id"].tolist()
-    owner = {item: data.subject_ids[subject] for subject, items in reference(splits).items() for item in items}
+    owner = np.repeat(data.subject_ids, data.items)
     for silo in range(partition.silos):
         items, subjects = partition.silo(silo)
         assert len(items) == len(subjects) > 0
-        assert [owner[item] for item in items.tolist()] == [ids[subject] for subject in subjects.tolist()]
+        assert owner[items].tolist() == [ids[subject] for subject in subjects]
         keys = list(zip(subjects.tolist(), items.tolist(), strict=True))
         assert keys == sorted(keys)
-
-
-def test_validation_and_test_items_are_pooled_and_disjoint(prepared: Path, tmp_path: Path) -> None:
-    splits = split_items(load_prepared(prepared), 0, 0.2, 0.2)
-    partition = make_partition(prepared, tmp_path, run_of())
-    assert np.array_equal(partition.validation_items, splits.validation_items)
-    assert np.array_equal(partition.test_items, splits.test_items)
-    parts = [partition.train_items, partition.validation_items, partition.test_items]
-    together = np.concatenate(parts)
-    assert len(np.unique(together)) == len(together) == load_prepared(prepared).items[1:].sum()
+    for index in (-1, 4):
+        with pytest.raises(ConfigError, match=f"silo to be 0 to 3, got {index}"):
+            partition.silo(index)
 
 
 def test_the_same_for_all_algorithms_of_a_seed_and_another_for_another_seed(prepared: Path, tmp_path: Path) -> None:
@@ -114,10 +199,6 @@ def test_trimming_takes_the_first_subjects_before_the_split(prepared: Path, tmp_
     where_full = dict(zip(full.train_items.tolist(), full_silos(full), strict=True))
     where_few = dict(zip(few.train_items.tolist(), full_silos(few), strict=True))
     assert where_few.items() <= where_full.items()
-
-
-def full_silos(partition: Partition) -> list[int]:
-    return np.repeat(np.arange(partition.silos), np.diff(partition.train_offsets)).tolist()
 
 
 def test_facts_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
@@ -189,35 +270,15 @@ def test_tables(prepared: Path, tmp_path: Path) -> None:
     assert subjects["train_items"].sum() == silos["items"].sum() == len(partition.train_items)
 
 
-def test_a_subject_that_the_cap_leaves_is_still_counted_by_its_row(prepared: Path, tmp_path: Path) -> None:
-    partition = make_partition(prepared, tmp_path, run_of(partition={**CAPPED, "max_items_per_subject": 1}))
-    assert partition.subjects == SUBJECTS - 1
-    assert partition.counts().shape == (4, SUBJECTS - 1)
-
-
 def test_loading_gives_back_what_was_made(prepared: Path, tmp_path: Path) -> None:
-    made = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
+    made = make_partition(prepared, tmp_path, run_of(partition={**CAPPED, "max_items_per_subject": 1}))
     loaded = load_partition(tmp_path)
     for name in ARRAYS:
         assert np.array_equal(getattr(made, name), getattr(loaded, name))
         assert getattr(made, name).dtype == getattr(loaded, name).dtype
     assert made.facts == loaded.facts
     assert made.federation_facts() == loaded.federation_facts()
-    with pytest.raises(ValueError, match="read-only"):
-        loaded.train_items[0] = 0
-
-
-def test_one_silo_holds_everything_in_order(prepared: Path, tmp_path: Path) -> None:
-    partition = make_partition(prepared, tmp_path, run_of(partition={"silos": 1}))
-    splits = split_items(load_prepared(prepared), 0, 0.2, 0.2)
-    assert np.array_equal(partition.silo(0)[0], splits.train_items)
-
-
-def test_no_such_silo(prepared: Path, tmp_path: Path) -> None:
-    partition = make_partition(prepared, tmp_path, run_of())
-    for index in (-1, 4):
-        with pytest.raises(ConfigError, match=f"silo to be 0 to 3, got {index}"):
-            partition.silo(index)
+    assert loaded.counts().shape == (4, SUBJECTS - 1), "a subject that the cap leaves is counted by its row"
 
 
 def test_an_empty_silo_is_refused_before_anything_is_written(prepared: Path, tmp_path: Path) -> None:
@@ -230,16 +291,3 @@ def test_an_empty_silo_is_refused_before_anything_is_written(prepared: Path, tmp
 def test_more_subjects_than_there_are(prepared: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"data\.subjects.*{SUBJECTS}.*got {SUBJECTS + 1}"):
         make_partition(prepared, tmp_path, run_of({"subjects": SUBJECTS + 1}))
-
-
-def change_the_cap(path: Path) -> None:
-    text = path.read_text()
-    assert '"max_items_per_subject": ' in text
-    path.write_text(re.sub(r'("max_items_per_subject": )(null|\d+)', r"\g<1>1", text))
-
-
-def test_another_cap_in_the_facts_is_refused(prepared: Path, tmp_path: Path) -> None:
-    make_partition(prepared, tmp_path, run_of())
-    change_the_cap(tmp_path / "partition.json")
-    with pytest.raises(DataError, match="checksum mismatch"):
-        load_partition(tmp_path)

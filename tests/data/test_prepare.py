@@ -3,27 +3,27 @@
 import gzip
 import json
 import logging
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from source_files import etext, leaf_femnist, nist_folder, write_document
+from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.embedded import GENERATORS, generate
+from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import LOCK, fetch_sources, inspect_source, prepare_dataset
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import DataError, DownloadError
 
-REAL = os.environ.get("SUBJECTDP_REAL_DATA")
-
 
 def options(dataset: str = "femnist", source: str = "upstream", **more: Any) -> DataConfig:
     """A section of the configuration; ``embedded``: few subjects, 30 people a silo where the source names silos."""
-    size = {"subjects": max(3, DATASETS[dataset].silos), "items_per_subject": 30}
+    size = {"subjects": max(3, DATASETS[dataset].silos), "items_per_subject": 1000 if dataset == "shakespeare" else 30}
     return DataConfig.model_validate({"dataset": dataset, "source": source, "embedded": size, **more})
 
 
@@ -47,7 +47,6 @@ def test_femnist_upstream_from_a_local_copy(tmp_path: Path, caplog: pytest.LogCa
         meta = _run(tmp_path, options(path=str(tmp_path / "local"), expected={"users": 3, "items": 15}))
     assert meta["counts"]["items"] == 15 and not meta["synthetic"] and meta["test_fraction"] == 0.2
     assert [i["file"] for i in meta["inputs"]] == ["by_class.zip", "by_write.zip"]
-    assert set(json.loads((tmp_path / LOCK).read_text() if (tmp_path / LOCK).exists() else "{}")) == set()
     assert set(json.loads((tmp_path / "data" / LOCK).read_text())) == {"by_class.zip", "by_write.zip"}
     assert any("3 users, 15 items" in message and "prepared in" in message for message in caplog.messages)
 
@@ -58,14 +57,9 @@ def test_femnist_upstream_from_unpacked_folders(tmp_path: Path) -> None:
         zipfile.ZipFile(zipped / f"{name}.zip").extractall(tmp_path / "local")
     meta = _run(tmp_path, options(path=str(tmp_path / "local")))
     assert [i["file"] for i in meta["inputs"]] == ["by_class/", "by_write/"]
-    other = _run(tmp_path / "other", options(path=str(zipped)))
-    assert meta["sha256"] == other["sha256"]
-
-
-def test_the_duplicate_bug_is_passed_on(tmp_path: Path) -> None:
-    nist_folder(tmp_path / "local", writers=3, images=5)
-    meta = _run(tmp_path, options(path=str(tmp_path / "local"), duplicate_first_image_bug=True))
-    assert meta["counts"]["items"] == 17
+    assert meta["sha256"] == _run(tmp_path / "other", options(path=str(zipped)))["sha256"]
+    doubled = _run(tmp_path / "doubled", options(path=str(zipped), duplicate_first_image_bug=True))
+    assert doubled["counts"]["items"] == 17
 
 
 def test_shakespeare_upstream_from_a_local_copy(tmp_path: Path) -> None:
@@ -82,9 +76,28 @@ def test_leaf_json(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", sorted(GENERATORS))
-def test_embedded_data_are_prepared_and_called_synthetic(tmp_path: Path, dataset: str) -> None:
-    meta = _run(tmp_path, options(dataset, "embedded"))
-    assert meta["synthetic"] is True and (meta["counts"]["users"] == 3 or DATASETS[dataset].own_subjects)
+def test_what_is_generated_becomes_a_federation(tmp_path: Path, dataset: str) -> None:
+    """Each generator and reader: counted as inspected, called synthetic, every item in one part or dropped."""
+    data, facts = options(dataset, "embedded"), DATASETS[dataset]
+    meta = _run(tmp_path, data)
+    seen = inspect_source(data)
+    assert meta["synthetic"] is seen["synthetic"] is True and meta["counts"].items() <= seen.items()
+    assert meta["own_subjects"] == facts.own_subjects and (seen["users"] == 3 or facts.own_subjects)
+    prepared = tmp_path / "data" / "key" / "prepared"
+    assert facts.shape == load_prepared(prepared).shape and len(meta["silo_names"]) == facts.silos
+    settings = (
+        {"silos": facts.silos, "distribution": "inherent"} if facts.silos else {"silos": 3, "distribution": "equal"}
+    )
+    runs = [RunConfig(data=data, partition=settings, seed=seed) for seed in (0, 1)]
+    made, other = (make_partition(prepared, tmp_path / f"partition{run.seed}", run) for run in runs)
+    assert made.train_items.tolist() != other.train_items.tolist()
+    everything = np.concatenate([made.train_items, made.validation_items, made.test_items])
+    assert len(set(everything.tolist())) == len(everything) and np.diff(made.train_offsets).min() > 0
+    if facts.own_subjects:
+        assert sorted(everything) == list(range(meta["counts"]["items"]))
+        assert made.facts["own_subjects"] and made.facts["partition"]["max_items_per_subject"] == 1
+    if not facts.silos:
+        assert np.ptp(np.diff(made.train_offsets)) <= 1, "dealt in equal shares"
 
 
 @pytest.mark.parametrize("dataset", sorted(GENERATORS))
@@ -108,19 +121,15 @@ def test_another_count_than_expected_stops_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (options(source="leaf_json"), "data.path"),
-        (options(source="leaf_json", path="/nowhere/at/all"), "an existing file or folder"),
+        ({"source": "leaf_json"}, "data.path"),
+        ({"source": "leaf_json", "path": "/nowhere/at/all"}, "an existing file or folder"),
+        ({"source": "leaf_json", "path": "/", "duplicate_first_image_bug": True}, "the duplicates already"),
+        ({"source": "table", "dataset": "table", "path": "/"}, "data.label"),
     ],
 )
-def test_bad_options_are_refused(tmp_path: Path, data: DataConfig, problem: str) -> None:
+def test_bad_options_are_refused(data: dict[str, Any], problem: str) -> None:
     with pytest.raises(DataError, match=problem):
-        fetch_sources(data, tmp_path)
-
-
-def test_the_duplicate_bug_is_refused_for_leafs_output(tmp_path: Path) -> None:
-    path = write_document(tmp_path / "all_data_0.json", leaf_femnist({"a": 4}))
-    with pytest.raises(DataError, match="the duplicates already"):
-        _run(tmp_path, options(source="leaf_json", path=str(path), duplicate_first_image_bug=True))
+        inspect_source(options(**data))
 
 
 def test_a_local_folder_without_the_files_is_refused(tmp_path: Path) -> None:
@@ -141,26 +150,8 @@ def test_a_source_that_changed_after_the_fetch_is_refused(tmp_path: Path) -> Non
             prepare_dataset(data, source, tmp_path / "prepared")
 
 
-# --- inspecting ---------------------------------------------------------------------------------------------
-
-
 def test_inspecting_counts_what_preparing_counts(tmp_path: Path) -> None:
     nist_folder(tmp_path / "local", writers=3, images=5)
-    summary = inspect_source(options(path=str(tmp_path / "local")))
-    meta = _run(tmp_path, options(path=str(tmp_path / "local")))
-    assert meta["counts"].items() <= summary.items()
-    json.dumps(summary)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dataset", sorted(GENERATORS))
-def test_generated_data_are_inspected_without_a_path(dataset: str) -> None:
-    summary = inspect_source(options(dataset, "embedded"))
-    assert summary["synthetic"]
-    assert summary["users"] == 3 or summary["own_subjects"]
-
-
-@pytest.mark.parametrize(("dataset", "source"), [("femnist", "leaf_json"), ("shakespeare", "upstream")])
-def test_missing_files_are_refused(dataset: str, source: str) -> None:
-    with pytest.raises(DataError, match="existing|does not exist"):
-        inspect_source(options(dataset, source, path="/nowhere/at/all"))
+    data = options(path=str(tmp_path / "local"))
+    summary = inspect_source(data)
+    assert _run(tmp_path, data)["counts"].items() <= json.loads(json.dumps(summary)).items()

@@ -1,29 +1,33 @@
-"""LEAF's parsing rules on a small text with every oddity, and on the real text where it is at hand."""
+"""LEAF's parsing rules on a small text with every oddity, on the real text where it is at hand; and generated plays."""
 
 import gzip
 import os
 import re
 import time
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from source_files import etext, write_zip
 from subjectdp.data import shakespeare
 from subjectdp.data.content import Content, check_content, check_expected, count_content
+from subjectdp.data.embedded import generate, plays
+from subjectdp.data.embedded.plays import ODD_PLAY, role_sizes
 from subjectdp.data.shakespeare import VOCABULARY, Play
-from subjectdp.errors import DataError
+from subjectdp.errors import ConfigError, DataError
 
 REAL = os.environ.get("SUBJECTDP_REAL_DATA")
 
 
-def _text_of(content: Content, user: str) -> str:
-    index = content.subject_ids.index(user)
-    first, items = content.first_items[index], content.items[index]
-    return "".join(VOCABULARY[symbol] for symbol in content.features[first : first + items + 80])
+def _texts(content: Content) -> dict[str, str]:
+    """The text of each user."""
+    stream = "".join(VOCABULARY[symbol] for symbol in content.features)
+    spans = zip(content.subject_ids, content.first_items.tolist(), content.items.tolist(), strict=True)
+    return {user: stream[first : first + items + 80] for user, first, items in spans}
 
 
 def _plays(body: str) -> list[Play]:
@@ -52,20 +56,18 @@ def test_users_and_texts_of_a_small_etext() -> None:
         "THE_COMEDY_OF_ERRORS_DROMIO",
     ]
     assert content.groups == ["A PLAY OF TESTS"] * 2 + ["THE COMEDY OF ERRORS"] * 2
-    king = _text_of(content, "A_PLAY_OF_TESTS_KING")
+    king, fool, duke, dromio = _texts(content).values()
     assert king.startswith("Now is the winter") and "York 11; and all the clouds that lour'd upon our" in king
     # The stage direction (17 blanks) continues King's speech, as in LEAF; the exit (2 blanks) is dropped.
     assert "upon our house. Enter a fool Now" in king and "Exit" not in king
-    assert "all the clouds ay me. Now" in _text_of(content, "A_PLAY_OF_TESTS_FIRST_FOOL")
-    duke = _text_of(content, "THE_COMEDY_OF_ERRORS_DUKE")
+    assert "all the clouds ay me. Now" in fool
     assert "all the clouds in column zero. Now" in duke and "NOTICE" not in duke and "spoken" not in duke
-    assert "nobody" not in _text_of(content, "THE_COMEDY_OF_ERRORS_DROMIO")
+    assert "nobody" not in dromio
 
 
 def test_windows_are_leafs_windows() -> None:
     content = shakespeare.parse(etext())
-    for user, first, items in zip(content.subject_ids, content.first_items, content.items, strict=True):
-        text = _text_of(content, user)
+    for text, first, items in zip(_texts(content).values(), content.first_items, content.items, strict=True):
         windows = [text[i : i + 80] for i in range(0, len(text) - 80, 1)]
         assert len(windows) == items
         last = content.features[first + items - 1 : first + items + 79]
@@ -121,9 +123,6 @@ def test_plays_of_one_character_and_characters_of_two_lines_are_dropped() -> Non
     plays = _plays(body)
     assert [play.title for play in plays] == ["DUO"]
     assert shakespeare.user_texts(plays) == {"DUO_B": ("DUO", "1 2 3 ")}
-
-
-def test_ids_collapse_what_is_no_letter() -> None:
     play = Play("HAMLET, PRINCE OF D.", {"A  B": ["1", "2", "3"]})
     assert list(shakespeare.user_texts([play])) == ["HAMLET__PRINCE_OF_D__A__B"]
 
@@ -148,28 +147,21 @@ def test_unknown_symbols_are_named_and_counted() -> None:
         shakespeare.parse(etext().replace("winter", "wint_er"))
 
 
-@pytest.mark.parametrize("packing", ["txt", "crlf", "bom", "gz", "zip", "folder"])
-def test_every_packing_gives_the_same(tmp_path: Path, packing: str) -> None:
+def test_every_packing_gives_the_same(tmp_path: Path) -> None:
     text = etext().encode()
-    path = tmp_path / "100.txt"
-    if packing == "gz":
-        path = tmp_path / "other.txt.gz"
-        path.write_bytes(gzip.compress(text))
-    elif packing == "zip":
-        path = write_zip(tmp_path / "t.zip", {"100.txt": text})
-    else:
-        change = {"crlf": text.replace(b"\n", b"\r\n"), "bom": b"\xef\xbb\xbf" + text}
-        path.write_bytes(change.get(packing, text))
-    content = shakespeare.load_upstream(tmp_path if packing == "folder" else path)
-    np.testing.assert_array_equal(content.features, shakespeare.parse(etext()).features)
+    written = {"crlf": text.replace(b"\n", b"\r\n"), "bom": b"\xef\xbb\xbf" + text, "gz": gzip.compress(text)}
+    for name, raw in (written | {"100.txt": text}).items():
+        (tmp_path / name).write_bytes(raw)
+    write_zip(tmp_path / "zip", {"100.txt": text})
+    for name in (*written, "zip", "100.txt", "."):
+        content = shakespeare.load_upstream(tmp_path / name)
+        np.testing.assert_array_equal(content.features, shakespeare.parse(etext()).features, name)
 
 
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        (b"", "holds no text"),
         (b" \n\n", "holds no text"),
-        (b"<!DOCTYPE html><html>", "web page"),
         (b"\n <HTML>", "web page"),
         (b"PLAY\0", "holds no text"),
         (b"Just some words\n" * 50, "No play was found"),
@@ -183,13 +175,6 @@ def test_what_is_no_etext_is_refused(tmp_path: Path, raw: bytes, problem: str) -
         shakespeare.load_upstream(path)
 
 
-def test_a_folder_without_a_clear_text_is_refused(tmp_path: Path) -> None:
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text("x")
-    with pytest.raises(DataError, match="2 candidates"):
-        shakespeare.load_upstream(tmp_path)
-
-
 @pytest.mark.skipif(REAL is None, reason="the real e-text is not part of the project")
 def test_the_real_text_gives_leafs_numbers() -> None:
     started = time.monotonic()
@@ -197,20 +182,98 @@ def test_the_real_text_gives_leafs_numbers() -> None:
     check_content(content)
     counts = count_content(content, test_fraction=0.1)
     seconds = time.monotonic() - started
-    check_expected(
-        counts,
-        {
-            "groups": 36,
-            "users": 1130,
-            "items": 4_226_206,
-            "users_after_split": 660,
-            "train_items": 3_678_452,
-            "test_items": 356_922,
-            "min": 3,
-            "max": 66_903,
-        },
-    )
+    wanted = {"groups": 36, "users": 1130, "items": 4_226_206, "users_after_split": 660, "min": 3, "max": 66_903}
+    check_expected(counts, wanted | {"train_items": 3_678_452, "test_items": 356_922})
     assert (round(counts["mean"], 1), round(counts["std"], 1), counts["median"]) == (3740.0, 6210.5, 1162.5)
     assert content.notes["characters"] == 1302 and content.notes["characters_with_lines"] == 1145
     assert count_content(content, 0.2)["users_after_split"] == 799
     assert seconds < 20
+
+
+# --- generated ----------------------------------------------------------------------------------------------
+
+SUBJECTS, ITEMS, SEED = 24, 2000, 0
+
+
+def text_of(folder: Path, subjects: int, items: int, seed: int) -> str:
+    (path,) = generate("shakespeare", folder, subjects, items, seed)
+    return path.read_text(encoding="ascii")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return text_of(tmp_path_factory.mktemp("embedded"), SUBJECTS, ITEMS, SEED)
+
+
+def test_plays_and_characters(text: str) -> None:
+    made, _ = shakespeare.split_plays(text)
+    titles = [play.title for play in made]
+    assert len(titles) == len(set(titles)) == 3
+    assert titles.count(ODD_PLAY) == 1 and titles[0] != ODD_PLAY
+    content = shakespeare.parse(text)
+    assert len(content.subject_ids) == SUBJECTS and Counter(content.groups) == dict.fromkeys(titles, 8)
+    assert all("BIT PART" in play.lines for play in made), "of one line, whom LEAF's rules drop"
+
+
+@settings(max_examples=25, deadline=None)
+@given(subjects=st.integers(2, 70), items=st.integers(2, 400), seed=st.integers(0, 2**40))
+def test_as_many_users_as_asked_for(
+    tmp_path_factory: pytest.TempPathFactory, subjects: int, items: int, seed: int
+) -> None:
+    text = text_of(tmp_path_factory.mktemp("some"), subjects, items, seed)
+    ids = shakespeare.parse(text).subject_ids
+    assert len(ids) == len(set(ids)) == subjects
+
+
+def test_sizes_follow_the_law(text: str) -> None:
+    sizes = role_sizes(60, 3000, 4)
+    assert abs(np.mean(sizes) - 3000) < 10
+    assert 1.1 < np.std(sizes) / np.mean(sizes) < 1.8, "the real text: 1.66"
+    assert role_sizes(60, 3000, 4) == sizes != role_sizes(60, 3000, 5)
+    windows = shakespeare.parse(text).items.tolist()
+    assert abs(np.mean(windows) - ITEMS) < 0.08 * ITEMS
+    asked = sorted(role_sizes(SUBJECTS, ITEMS, SEED))
+    assert all(abs(got - want) < 0.05 * want + 150 for got, want in zip(sorted(windows), asked, strict=True))
+
+
+def test_the_layouts_oddities_are_there(text: str) -> None:
+    for pattern in ("Enter ", "  Enter ", "<Exit", " {20}", r"  [A-Z][a-z]+\. ", ".*  $"):
+        assert re.search(f"^{pattern}", text, re.MULTILINE), pattern
+    distances = {
+        next(k for k in range(2, 8) if above[-k - 1].strip())
+        for above in (part.split("\n") for part in text.split("\nby William Shakespeare")[:-1])
+        for above in [[*above, ""]]
+    }
+    assert len(distances) > 1, "titles stand at several distances from the author's line"
+
+
+def next_symbol_accuracy(train: list[str], test: list[str], order: int) -> float:
+    """Accuracy of the most frequent symbol after the last ``order`` ones, in ``train``."""
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for part in train:
+        for k in range(order, len(part)):
+            seen[part[k - order : k]][part[k]] += 1
+    best = {context: counts.most_common(1)[0][0] for context, counts in seen.items()}
+    hits = [best.get(part[k - order : k]) == part[k] for part in test for k in range(order, len(part))]
+    return float(np.mean(hits))
+
+
+def test_there_is_something_to_learn_and_each_speaks_otherwise(text: str) -> None:
+    spoken = sorted(_texts(shakespeare.parse(text)).values(), key=len)[-12:]
+    train, test = ([s[: len(s) * 4 // 5] for s in spoken], [s[len(s) * 4 // 5 :] for s in spoken])
+    unigram, trigram = (next_symbol_accuracy(train, test, order) for order in (0, 3))
+    assert 0.1 < unigram < 0.25
+    assert 0.55 < trigram < 0.9
+    size = min(map(len, train))
+    own = np.mean([next_symbol_accuracy([a[:size]], [b], 3) for a, b in zip(train, test, strict=True)])
+    others = np.mean([next_symbol_accuracy([a[:size]], [test[k - 1]], 3) for k, a in enumerate(train)])
+    assert own > others + 0.42, "0.59 and 0.10; with one order of preference for all: 0.61 and 0.22"
+
+
+def test_a_text_longer_than_the_rules_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"items_per_subject.*small enough.*124000 lines"):
+        generate("shakespeare", tmp_path, 3, 3_000_000, 0)
+    monkeypatch.setattr(plays, "_LAST_LINE", 500)  # below the lines written, above the first estimate
+    with pytest.raises(ConfigError, match=r"small enough for 6 subjects in 500 lines"):
+        generate("shakespeare", tmp_path, 6, 5000, 0)
+    assert list(tmp_path.iterdir()) == []

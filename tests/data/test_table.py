@@ -1,18 +1,25 @@
-"""A table of one's own: what is read, and which damage is refused where."""
+"""Tables as people and programs write them: each is read as it was meant, or refused by name with the remedy."""
 
+from __future__ import annotations
+
+import gzip
+import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from subjectdp.cli.main import main
-from subjectdp.config.run import RunConfig
-from subjectdp.data.content import check_content
+from subjectdp.config.run import RunConfig, load_run
+from subjectdp.data.content import Content, check_content, count_content
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
-from subjectdp.data.table import TableOptions, read_table
-from subjectdp.errors import DataError
+from subjectdp.data.sizes import table_sizes
+from subjectdp.data.splits import split_items
+from subjectdp.data.table import TableOptions, read_frame, read_table
+from subjectdp.errors import ConfigError, DataError
 
 ROWS = """age,person,outcome,clinic,weight
 31,Ann,sick,North,62.5
@@ -21,21 +28,31 @@ ROWS = """age,person,outcome,clinic,weight
 70,Cleo,sick,North,55
 44,Bob,sick,North,81
 """
+ROLES = ("outcome", "person", "clinic")
 
 
-def _csv(folder: Path, text: str = ROWS) -> Path:
-    path = folder / "patients.csv"
+def _csv(folder: Path, text: str) -> Path:
+    path = folder / "t.csv"
     path.write_text(text, encoding="utf-8")
     return path
 
 
+def _read(
+    source: Path | tuple[Path, str], label: str = "y", subject: Any = None, silo: str | None = None, **options: Any
+) -> Content:
+    """The content of a file, or of a text written into a folder."""
+    path = _csv(*source) if isinstance(source, tuple) else source
+    content = read_table(path, label, subject, silo, TableOptions(**options))
+    check_content(content)
+    return content
+
+
 @pytest.mark.parametrize("parquet", [False, True])
 def test_rows_are_read_by_subject_with_label_and_silo(tmp_path: Path, parquet: bool) -> None:
-    path = _csv(tmp_path)
+    path = _csv(tmp_path, ROWS)
     if parquet:
-        pd.read_csv(path).to_parquet(path := tmp_path / "patients.parquet")
-    content = read_table(path, "outcome", "person", "clinic")
-    check_content(content)
+        pd.read_csv(path).to_parquet(path := tmp_path / "t.parquet")
+    content = _read(path, *ROLES)
     assert content.features.tolist() == [[31, 62.5], [31.5, 63], [44, 80], [44, 81], [70, 55]]
     assert [content.subject_ids, content.items.tolist()] == [["Ann", "Bob", "Cleo"], [2, 2, 1]]
     assert content.notes["class_names"] == ["sick", "well"]
@@ -44,9 +61,7 @@ def test_rows_are_read_by_subject_with_label_and_silo(tmp_path: Path, parquet: b
 
 
 def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
-    text = "label,x\n" + "\n".join(f"{label},{label / 10}" for label in (10, 9, 10, 2))
-    content = read_table(_csv(tmp_path, text), "label", None, None)
-    check_content(content)
+    content = _read((tmp_path, "y,x\n" + "\n".join(f"{label},{label / 10}" for label in (10, 9, 10, 2))))
     assert content.own_subjects and content.items.tolist() == [1, 1, 1, 1]
     assert content.notes["class_names"] == ["2", "9", "10"]  # by value, not by letters
     assert content.labels.tolist() == [2, 1, 2, 0]
@@ -72,21 +87,31 @@ def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
 def test_damage_is_named_with_its_row(tmp_path: Path, old: str, new: str, problem: str) -> None:
     assert old in ROWS
     with pytest.raises(DataError, match=problem):
-        read_table(_csv(tmp_path, ROWS.replace(old, new, 1)), "outcome", "person", "clinic")
+        _read((tmp_path, ROWS.replace(old, new, 1)), *ROLES)
 
 
-def test_tables_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no row"):
-        read_table(_csv(tmp_path, "x,y\n"), "y", None, None)
-    with pytest.raises(DataError, match="2 to 1000 classes"):
-        read_table(_csv(tmp_path, "x,y\n1,2\n2,2\n"), "y", None, None)
-    with pytest.raises(DataError, match="end in .parquet, or in .csv"):
-        read_table(tmp_path / "table.xls", "y", None, None)
-    (tmp_path / "table.parquet").write_bytes(b"PAR1 and nothing")
-    with pytest.raises(DataError, match="not a parquet file"):
-        read_table(tmp_path / "table.parquet", "y", None, None)
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("x,y\n", "no row"),
+        ("x,y\n1,2\n2,2\n", "2 to 1000 classes"),
+        ("y;x;z\n0;1,5;1.200\n1;2;3.400\n", r"column 'z' holds thousands or decimals \(1.200\)"),
+        (",y,x\n5,0,1\n7,1,2\n", "column 1 has no name"),
+        ("x,y\n" + "".join(f"0,{number}\n" for number in range(300)), "regression: the label 'y' has 300 different"),
+    ],
+)
+def test_tables_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        _read((tmp_path, text))
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and nothing")
+    for name, problem in (("t.xls", "end in .parquet, or in .csv"), ("t.parquet", "not a parquet file")):
+        with pytest.raises(DataError, match=problem):
+            _read(tmp_path / name)
     with pytest.raises(DataError, match="different columns"):
-        read_table(_csv(tmp_path), "outcome", "outcome", None)
+        _read((tmp_path, ROWS), "outcome", "outcome")
 
 
 @pytest.mark.parametrize(
@@ -102,15 +127,12 @@ def test_tables_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_cells_of_parquet_that_are_no_numbers_are_refused(tmp_path: Path, cells: list[object], problem: str) -> None:
     pd.DataFrame({"x": cells, "y": [1, 2]}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match=problem):
-        read_table(tmp_path / "t.parquet", "y", None, None)
+        _read(tmp_path / "t.parquet")
 
 
 def test_more_than_256_classes_keep_their_labels(tmp_path: Path) -> None:
     text = "x,y\n" + "\n".join(f"0,{number}" for number in range(300))
-    with pytest.raises(DataError, match="classification or regression: the label 'y' has 300 different numbers"):
-        read_table(_csv(tmp_path, text), "y", None, None)
-    content = read_table(_csv(tmp_path, text), "y", None, None, TableOptions(task="classification"))
-    assert content.labels.tolist() == list(range(300))
+    assert _read((tmp_path, text), task="classification").labels.tolist() == list(range(300))
 
 
 @pytest.mark.parametrize("subject", [None, "person"])
@@ -150,3 +172,153 @@ def test_inspecting_a_wide_table_prints_few_names(tmp_path: Path, capsys: pytest
     printed = capsys.readouterr().out
     assert "784: level0 ... level783" in printed and "['ill', 'well']" in printed
     assert max(map(len, printed.splitlines())) < 100
+
+
+PLAIN = "who,site,x,y\nann,n,1.5,0\nbob,s,2,1\nann,s,-3,1\n"
+WRITTEN: dict[str, tuple[str, bytes]] = {
+    "commas": ("t.csv", PLAIN.encode()),
+    "mark of byte order": ("t.csv", b"\xef\xbb\xbf" + PLAIN.encode()),
+    "blank lines at the end": ("t.csv", (PLAIN + "\n\n").encode()),
+    "semicolons and decimal commas": ("t.csv", PLAIN.replace(",", ";").replace("1.5", "1,5").encode()),
+    "tabs": ("t.tsv", PLAIN.replace(",", "\t").encode()),
+    "Windows": ("t.csv", PLAIN.replace("\n", "\r\n").encode()),
+    "zipped": ("t.csv.gz", gzip.compress(PLAIN.encode())),
+    "an index of pandas": ("t.csv", pd.read_csv(io.StringIO(PLAIN)).to_csv().encode()),
+    "row names of R": (
+        "t.csv",
+        b'"","who","site","x","y"\n"1","ann","n",1.5,0\n"2","bob","s",2,1\n"3","ann","s",-3,1\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_same_table_however_it_is_written(tmp_path: Path, name: str) -> None:
+    file, raw = WRITTEN[name]
+    (tmp_path / file).write_bytes(raw)
+    content = _read(tmp_path / file, "y", "who", "site")
+    assert content.features.tolist() == [[1.5], [-3.0], [2.0]]
+    assert (content.subject_ids, content.labels.tolist(), content.silo_names) == (["ann", "bob"], [0, 1, 1], ("n", "s"))
+    assert table_sizes(str(tmp_path / file), "who") == (2, 1)
+
+
+def test_decimal_commas_with_thousands(tmp_path: Path) -> None:
+    assert read_frame(_csv(tmp_path, "y;x;z\n0;1.200,5;1\n1;2;3\n"))[0]["x"].tolist() == ["1200.5", "2"]
+
+
+def test_parquet_keeps_an_index_with_a_name_and_loses_one_without(tmp_path: Path) -> None:
+    frame = pd.read_csv(io.StringIO(PLAIN)).convert_dtypes()
+    for index in ("who", None):
+        (frame if index is None else frame.set_index(index)).to_parquet(tmp_path / "t.parquet")
+        assert _read(tmp_path / "t.parquet", "y", "who", "site").features.tolist() == [[1.5], [-3.0], [2.0]]
+
+
+def test_a_file_for_each_silo(tmp_path: Path) -> None:
+    rows = pd.read_csv(io.StringIO(PLAIN))
+    for site, part in rows.groupby("site"):
+        part.drop(columns="site").to_csv(tmp_path / f"{site}.csv", index=False)
+    content = _read(tmp_path, "y", "who", "file")
+    assert content.silo_names == ("n", "s") and sorted(content.features[:, 0]) == [-3.0, 1.5, 2.0]
+    (tmp_path / "w.csv").write_text("who,x,z\nann,1,1\n")
+    with pytest.raises(DataError, match=r"w.csv has other columns than n.csv: expected who, x, y, file"):
+        _read(tmp_path, "y", "who", "file")
+    (tmp_path / "notes.doc").write_text("")
+    with pytest.raises(DataError, match=r"notes.doc: expected files that end in"):
+        _read(tmp_path, "y", "who", "file")
+
+
+def test_partitions_of_parquet(tmp_path: Path) -> None:
+    pd.read_csv(io.StringIO(PLAIN)).to_parquet(tmp_path / "t", partition_cols=["site"])
+    assert sorted(_read(tmp_path / "t", "y", "who", "site").features[:, 0]) == [-3.0, 1.5, 2.0]
+
+
+WORDS = "who,stage,age,y\na,II,30,0\nb,I,NA,0\na,,50,1\nb,II,70,1\n"
+
+
+def _words(folder: Path, **options: Any) -> Content:
+    return _read((folder, WORDS), "y", "who", **options)
+
+
+def test_words_become_columns_and_missing_values_follow_the_stated_rule(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"row 3, stage: expected a value, got a missing one. data.missing: drop"):
+        _words(tmp_path)
+    dropped = _words(tmp_path, missing="drop")
+    assert dropped.notes["features"] == ["stage=II", "age"]
+    assert dropped.notes["rows left out for a missing value"] == 2
+    marked = _words(tmp_path, missing="indicator", ranges={"age": (0, 100)})
+    assert marked.notes["features"] == ["stage=I", "stage=II", "age", "age missing"]
+    assert np.allclose(marked.features, [[0, 1, 0.3, 0], [0, 0, 0.5, 0], [1, 0, 0, 1], [0, 1, 0.7, 0]])
+    assert _words(tmp_path, missing="drop", drop=["stage"]).notes["features"] == ["age"]
+    assert _words(tmp_path, missing="indicator", columns=["age"]).notes["features"] == ["age", "age missing"]
+
+
+def test_numbers_are_cut_off_at_their_public_range(tmp_path: Path) -> None:
+    found = _words(tmp_path, missing="drop", ranges={"age": (40, 60)})
+    assert found.features[:, 1].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"drop": ["agee"]}, r"data.drop.*'agee'.*age"),
+        ({"columns": ["y"]}, "the column 'y' has a part already"),
+        ({"drop": ["age", "stage"]}, "a column of features"),
+        ({"ranges": {"weight": (0, 1)}}, "data.ranges.*'weight'"),
+        ({"ranges": {"y": (0, 1)}}, "data.ranges names 'y', which is no feature"),
+        ({"ranges": {"age": (0, 100)}, "drop": ["age"]}, "data.ranges names 'age', which is no feature"),
+        ({"columns": ["who"]}, "the column 'who' has a part already"),
+    ],
+)
+def test_options_that_fit_no_column_are_refused(tmp_path: Path, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        _words(tmp_path, **options)
+
+
+def test_a_person_is_a_number_at_a_site(tmp_path: Path) -> None:
+    rows = [(site, who, who % 2, site + who) for site in (1, 2) for who in (1, 2, 3)]
+    pd.DataFrame(rows, columns=["site", "id", "y", "x"]).to_csv(tmp_path / "t.csv", index=False)
+    alone = _read(tmp_path / "t.csv", "y", "id", "site")
+    assert (len(alone.subject_ids), alone.notes["subjects at several silos"]) == (3, 3)
+    both = _read(tmp_path / "t.csv", "y", ["site", "id"], "site")
+    assert (len(both.subject_ids), both.notes["subjects at several silos"]) == (6, 0)
+    assert both.notes["features"] == ["x"]
+
+
+def test_true_and_false_are_two_classes_however_they_are_written(tmp_path: Path) -> None:
+    content = _read((tmp_path, "x,y\n1,True\n2,true\n3,FALSE\n4,false\n"))
+    assert (content.notes["class_names"], content.labels.tolist()) == (["false", "true"], [1, 1, 0, 0])
+
+
+def test_a_label_in_numbers_needs_a_public_range(tmp_path: Path) -> None:
+    text = "x,y\n" + "".join(f"1,{number}.5\n" for number in range(40))
+    with pytest.raises(DataError, match="classification or regression"):
+        _read((tmp_path, text))
+    with pytest.raises(DataError, match=r"data.ranges: \{y: \[0, 100\]\}"):
+        _read((tmp_path, text), task="regression")
+    content = _read((tmp_path, text), task="regression", ranges={"y": (0, 40)})
+    assert content.classes == 0 and np.allclose(content.labels, (np.arange(40) + 0.5) / 40)
+
+
+def test_people_with_one_row_are_in_one_part_each(tmp_path: Path) -> None:
+    rows = [(f"p{who}", who % 2, who) for who in range(50)] + [("twice", 0, 1), ("twice", 1, 2)]
+    pd.DataFrame(rows, columns=["who", "y", "x"]).to_csv(tmp_path / "t.csv", index=False)
+    content = _read(tmp_path / "t.csv", "y", "who", None)
+    splits = split_items(content, 0, 0.2, 0.2)
+    parts = [splits.train_items, splits.validation_items, splits.test_items]
+    assert sorted(np.concatenate(parts)) == list(range(52))
+    owners = [splits.train_subjects, splits.validation_subjects, splits.test_subjects]
+    whose = np.repeat(np.arange(51), content.items)
+    assert all((whose[items] == subjects).all() for items, subjects in zip(parts, owners, strict=True))
+    assert len(splits.test_items) == 11 and count_content(content, 0.2)["users_after_split"] == 51
+    assert (split_items(content, 1, 0.2, 0.2).test_items != splits.test_items).any()
+
+
+def test_a_column_of_silos_is_the_partition_unless_another_is_asked_for() -> None:
+    table = {"source": "table", "path": "t.csv", "label": "y", "subject": "who", "silo": "site"}
+    assert load_run({"data": table}).partition.distribution == "inherent"
+    assert load_run({"data": {**table, "silo": None}}).partition.distribution == "uniform"
+    with pytest.raises(ConfigError, match=r"data.silo to be null when partition.distribution is uniform \(not read\)"):
+        load_run({"data": table, "partition": {"distribution": "uniform"}})
+    with pytest.raises(ConfigError, match=r"data.drop to be empty when data.source is embedded"):
+        load_run({"data": {"drop": ["x"]}})
+    with pytest.raises(ConfigError, match=r"data.ranges.age to be two numbers, the smaller one first"):
+        load_run({"data": {**table, "ranges": {"age": [9, 1]}}})

@@ -17,16 +17,10 @@ from typing import IO, NamedTuple, Protocol
 
 from subjectdp.errors import DataError, in_words
 
-LARGEST_FILE = 8 << 30
-"""Bytes of an unpacked file that is read piece by piece (LEAF's JSON has 4 GB at most)."""
-
-LARGEST_TEXT = 64 << 20
-"""Bytes of a text, which is read into memory whole (the Complete Works have 5.5 MB)."""
-
+LARGEST_FILE = 8 << 30  # bytes of an unpacked file that is read piece by piece (LEAF's JSON has 4 GB at most)
+LARGEST_TEXT = 64 << 20  # bytes of a text, which is read into memory whole (the Complete Works have 5.5 MB)
 _LARGEST_RATIO = 300  # unpacked to packed size; NIST's images and LEAF's JSON stay below 30
-_LONGEST_NAME = 1024
 _RATIO_FROM_BYTES = 1 << 20  # smaller files may have any ratio
-_GZIP_MAGIC, _ZIP_MAGIC = b"\x1f\x8b", b"PK"
 _HTML_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<script")
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
@@ -83,7 +77,7 @@ def open_archive(path: Path, largest: int = LARGEST_FILE) -> Iterator[Archive]:
     ``largest`` is the unpacked size in bytes that no file may exceed.
     """
     if path.is_dir():
-        yield Archive(path, _checked(path, _list_folder(path), largest))
+        yield _archive(path, _list_folder(path), largest)
         return
     if not path.is_file():
         raise DataError(f"{path} does not exist: expected a zip file or a folder.")
@@ -92,7 +86,16 @@ def open_archive(path: Path, largest: int = LARGEST_FILE) -> Iterator[Archive]:
     except _BROKEN as error:
         raise DataError(f"{path} is not a readable zip file ({_reason(error)}): truncated or corrupt.") from None
     with packed:
-        yield Archive(path, _checked(path, _list_zip(path, packed), largest), packed)
+        yield _archive(path, _list_zip(path, packed), largest, packed)
+
+
+def _archive(path: Path, members: list[Member], largest: int, packed: zipfile.ZipFile | None = None) -> Archive:
+    if not members:
+        raise DataError(f"{path} holds no file.")
+    for name, size in members:
+        if size > largest:
+            raise DataError(f"{path}: {name} has {size} bytes, more than {largest}.")
+    return Archive(path, sorted(members), packed)
 
 
 def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
@@ -105,10 +108,10 @@ def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     try:
         with open(path, "rb") as stream:
             magic = stream.read(2)
-        if magic == _ZIP_MAGIC:
+        if magic == b"PK":
             content = _only_text(path, largest)
         else:
-            with gzip.open(path) if magic == _GZIP_MAGIC else open(path, "rb") as stream:
+            with gzip.open(path) if magic == b"\x1f\x8b" else open(path, "rb") as stream:
                 content = stream.read(largest + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read or is a damaged gzip file ({_reason(error)}): get it again.") from None
@@ -175,15 +178,6 @@ def _reason(error: Exception) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _checked(path: Path, members: list[Member], largest: int) -> list[Member]:
-    if not members:
-        raise DataError(f"{path} holds no file.")
-    for name, size in members:
-        if size > largest:
-            raise DataError(f"{path}: {name} has {size} bytes, more than {largest}.")
-    return sorted(members)
-
-
 def _list_zip(path: Path, packed: zipfile.ZipFile) -> list[Member]:
     infos = packed.infolist()
     for info in infos:
@@ -196,7 +190,7 @@ def _list_zip(path: Path, packed: zipfile.ZipFile) -> list[Member]:
 
 def _problem(info: zipfile.ZipInfo) -> str | None:
     """Why an entry is refused, or None."""
-    if not info.filename.isprintable() or len(info.filename) > _LONGEST_NAME:
+    if not info.filename.isprintable() or len(info.filename) > 1024:
         return "has a name that is too long or cannot be printed"
     if info.flag_bits & 0x1:
         return "is encrypted"

@@ -16,15 +16,11 @@ from numpy.typing import NDArray
 
 from subjectdp.errors import DataError, expected, in_words
 
-LONGEST_NAME = 200
-"""Characters of the longest name."""
-
+LONGEST_NAME = 200  # characters
 MISSING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "none", "<na>", "nat", "nil"})
 """Texts that stand for a missing value, whatever their case: what R, pandas, spreadsheets and databases write."""
 
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")  # what pandas makes of whole numbers where one is missing
-
-_ALLOWED = f"1 to {LONGEST_NAME} printable characters without path separators"
 
 
 def check_name(name: str, kind: str, where: str) -> None:
@@ -34,7 +30,8 @@ def check_name(name: str, kind: str, where: str) -> None:
     """
     good = 0 < len(name) <= LONGEST_NAME and name.isprintable() and name.strip() != ""
     if not good or "/" in name or "\\" in name or name in (".", ".."):
-        raise DataError(f"{where}: expected {kind} of {_ALLOWED}, got {in_words(name)}.")
+        allowed = f"1 to {LONGEST_NAME} printable characters without path separators"
+        raise DataError(f"{where}: expected {kind} of {allowed}, got {in_words(name)}.")
 
 
 def check_distinct(names: Iterable[str], kind: str, where: str) -> None:

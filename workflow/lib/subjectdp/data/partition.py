@@ -153,14 +153,6 @@ def partition_subjects(splits: Splits, subject_ids: Sequence[str], settings: Par
     return partition
 
 
-def deal_items(seed: int, items: int, silos: int) -> Silos:
-    """The silo of each of ``items`` train items: int16, equal shares of a random order."""
-    order = numpy_generator(seed, Purpose.PARTITION, "deal").permutation(items)
-    dealt = np.empty(items, dtype=np.int16)
-    dealt[order] = np.arange(items) % silos
-    return dealt
-
-
 def spread_items(
     seed: int,
     subject_ids: Sequence[str],
@@ -205,7 +197,10 @@ def keep_within_cap(
 
 def _silos_of_items(splits: Splits, ids: list[str], items: Integers, settings: PartitionConfig, seed: int) -> Silos:
     if settings.distribution == EQUAL:
-        return deal_items(seed, len(splits.train_items), settings.silos)
+        order = numpy_generator(seed, Purpose.PARTITION, "deal").permutation(len(splits.train_items))
+        dealt = np.empty(len(order), dtype=np.int16)
+        dealt[order] = np.arange(len(order)) % settings.silos
+        return dealt
     if settings.distribution != INHERENT:
         return spread_items(seed, ids, items, settings.silos, settings.alpha, settings.silos_per_subject)
     if len(splits.train_silos) == 0:
@@ -249,16 +244,6 @@ def _facts(partition: Partition, settings: PartitionConfig, seed: int, before_ca
         "most_silos_of_a_subject": int(np.bincount(subject).max()),
         "silos_per_subject_limit": limit,
     }
-
-
-def silo_table(partition: Partition) -> pd.DataFrame:
-    """One row per silo: silo, items, subjects, mean and largest number of items per subject."""
-    facts = partition.facts
-    frame = pd.DataFrame({"silo": np.arange(partition.silos), "items": facts["silo_items"]})
-    frame["subjects"] = facts["silo_subjects"]
-    frame["mean_items_per_subject"] = frame["items"] / frame["subjects"]
-    frame["max_items_per_subject"] = facts["silo_largest_subject"]
-    return frame
 
 
 def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[str]) -> pd.DataFrame:
@@ -315,9 +300,15 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
 
 def write_partition(folder: Path, partition: Partition, subjects: pd.DataFrame) -> None:
     """Writes the folder; ``subjects`` is its :func:`subject_table`. Adds format, hashes and sizes to the facts."""
-    atomic.write_frame(folder / "silos.csv", silo_table(partition))
+    facts = partition.facts
+    silos = pd.DataFrame(
+        {"silo": range(partition.silos), "items": facts["silo_items"], "subjects": facts["silo_subjects"]}
+    )
+    silos["mean_items_per_subject"] = silos["items"] / silos["subjects"]
+    silos["max_items_per_subject"] = facts["silo_largest_subject"]
+    atomic.write_frame(folder / "silos.csv", silos)
     files = {**{name: getattr(partition, name) for name in ARRAYS}, "subjects": subjects}
-    partition.facts.update(write_folder(folder / INDEX, files, {**partition.facts, "format": FORMAT_VERSION}))
+    facts.update(write_folder(folder / INDEX, files, {**facts, "format": FORMAT_VERSION}))
 
 
 def load_partition(folder: Path | str) -> Partition:

@@ -29,7 +29,7 @@ _COLUMN_ZERO_PLAY = "THE COMEDY OF ERRORS"  # its speeches are not indented
 _LAST_LINE = 124_195  # LEAF's hard-coded end of the plays, counted without line 1
 _LINES_BEFORE_AUTHOR = 5
 _SPEECH = re.compile(r"  ([A-Za-z][A-Za-z ]*)\. (.*)")
-_CONTINUATION = re.compile(r"    (.*)")
+_INDENT = "    "  # of a line that continues a speech
 _SPEECH_COLUMN_ZERO = re.compile(r"([A-Za-z][A-Za-z ]*)\. (.*)")
 _SPACES = re.compile(r" {2,}")
 _NOT_A_WORD = re.compile(r"\W+")
@@ -147,33 +147,21 @@ def _title_above(lines: list[str], number: int) -> str:
 
 def _take_line(play: Play, speaker: str | None, line: str) -> tuple[str | None, bool]:
     """Adds ``line`` to its speaker; returns who speaks after it, and whether a rule took the line up."""
-    if play.title == _COLUMN_ZERO_PLAY:
-        return _take_line_column_zero(play, speaker, line)
-    speech = _SPEECH.match(line)
+    column_zero = play.title == _COLUMN_ZERO_PLAY
+    speech = (_SPEECH_COLUMN_ZERO if column_zero else _SPEECH).match(line)
     if speech is not None:
         speaker = speech[1].upper()
+        if column_zero and speaker.startswith("ACT "):
+            return None, True
         play.lines.setdefault(speaker, []).append(speech[2])
         return speaker, True
-    continued = _CONTINUATION.match(line) if speaker is not None else None
-    if speaker is None or continued is None:
-        return speaker, False  # a stage direction does not end the speech
-    play.lines[speaker].append(continued[1])
-    return speaker, True
-
-
-def _take_line_column_zero(play: Play, speaker: str | None, line: str) -> tuple[str | None, bool]:
-    speech = _SPEECH_COLUMN_ZERO.match(line)
-    if speech is not None:
-        name = speech[1].upper()
-        if name.startswith("ACT "):
-            return None, True
-        play.lines.setdefault(name, []).append(speech[2])
-        return name, True
     if speaker is None:
         return None, False
-    if line.startswith("<"):
+    if column_zero and line.startswith("<"):
         return None, True
-    play.lines[speaker].append(line)  # blank lines too
+    if not column_zero and not line.startswith(_INDENT):
+        return speaker, False  # a stage direction does not end the speech
+    play.lines[speaker].append(line if column_zero else line.removeprefix(_INDENT))  # in column zero blank lines too
     return speaker, True
 
 

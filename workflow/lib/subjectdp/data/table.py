@@ -374,8 +374,8 @@ def _parquet(path: Path) -> pd.DataFrame:
     _check_distinct(path, frame)
     for name in frame.select_dtypes(["object", "category", "string"]).columns:
         texts = frame[name].astype(object)
-        known = texts.map(lambda each: isinstance(each, str) and each.strip().casefold() in MISSING).astype(bool)
-        frame[name] = texts.mask(known | texts.isna(), None)
+        missing = texts.astype(str).str.strip().str.casefold().isin(MISSING)
+        frame[name] = texts.mask(missing | texts.isna(), None)
     return frame
 
 

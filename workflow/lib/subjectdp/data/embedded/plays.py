@@ -33,9 +33,7 @@ from subjectdp.noise.keys import Purpose, numpy_generator
 
 ETEXT = "100.txt"
 AUTHOR_LINE = "by William Shakespeare"
-ODD_PLAY = "THE COMEDY OF ERRORS"
-"""The title of the play whose names start in the first column."""
-
+ODD_PLAY = "THE COMEDY OF ERRORS"  # whose names start in the first column
 _CHARACTERS_A_PLAY = 8
 _MOST_PLAYS = 36
 _SIZE_SPREAD = 1.1  # log-normal sigma of the characters' sizes; std/mean about 1.4, the real text's is 1.66
@@ -301,7 +299,7 @@ def draw_manner(dice: Dice) -> Manner:
         closer=CLOSERS[dice.index(len(CLOSERS))],
         opening_rate=0.1 + 0.4 * dice.roll(),
         closing_rate=0.05 + 0.3 * dice.roll(),
-        end=_ENDS[dice.index(len(_ENDS))],
+        end=(".", ".", ".", ".", "!", "!", ";", "...")[dice.index(8)],
         verse=dice.roll() < 0.4,
         quirk=_QUIRKS[dice.index(len(_QUIRKS))],
     )
@@ -337,9 +335,6 @@ def _invent_words(dice: Dice, count: int) -> list[str]:
         if name not in names:
             names.append(name)
     return names
-
-
-_ENDS = (".", ".", ".", ".", "!", "!", ";", "...")
 
 
 _QUIRKS: tuple[Callable[[str], str], ...] = (
@@ -438,10 +433,7 @@ PLAY_SUBJECTS = _phrases("""
 """)
 
 PLAY_PLACES = _phrases("VELLANORE | DUNWICK SANDS | ST OBBLE | THE SEVEN WEIRS")
-
 ONSETS = _words("b c d f g h j k l m n p q r s t v w z br dr gl kr pl sk st th tr")
-
 VOWELS = _words("a e i o u ae ou ee")
-
 CODAS = ("", *_words("n l rk st m ck ss"))
 """Beginnings, middles and ends of the syllables of invented words."""

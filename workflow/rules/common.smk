@@ -80,7 +80,7 @@ def checked(read, *arguments):
         raise WorkflowError(f"error: {problem}") from None
 
 
-# Snakemake counts a job's retries by its rule alone: an error that no retry mends would wait in the queue three times.
+# Snakemake has one number of retries for all errors. One that no retry mends would wait in the queue three times.
 Job.restart_times = property(
     lambda job: (0 if any(map(would_fail_again, job.log)) else job.rule.restart_times)
 )

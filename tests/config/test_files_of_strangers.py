@@ -52,6 +52,12 @@ CASES: list[tuple[str, str, int, list[str]]] = [
     ("more subjects than there are", "run:\n  data: {subjects: 1000}", 3, ["at most data.embedded.subjects (60)"]),
     ("sound without a cap", "run:\n  algorithm: higrad_avg_dp:v3\n  privacy:\n    mode: sound", 5, ["an enforced cap"]),
     ("key that is not read", "run:\n  joint:\n    colluding_silos: 1", 4, ["joint.colluding_silos", "not read"]),
+    (
+        "momentum that SGD does not read",
+        "run:\n  training:\n    optimizer: {momentum: 0.5}",
+        4,
+        ["training.optimizer.momentum", "not read; momentum and adam"],
+    ),
     ("tab", "run:\n\tseed: 1", 3, ["plain YAML", "line 3"]),
     ("open bracket", "sweep: [{seed: 1\nfigures: []", 3, ["plain YAML", "line 3"]),
     ("key twice", "run:\n  seed: 1\n  seed: 2", 4, ["'seed' is given twice", "line 4"]),

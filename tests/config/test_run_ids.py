@@ -48,7 +48,6 @@ SAME: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("whole number", {"partition": {"alpha": 1}}, {"partition": {"alpha": 1.0}}),
     ("performance", {}, {"performance": {"threads": 8, "device": "cuda:1"}}),
     ("expected counts", {}, {"data": {"expected": {"users": 60}}}),
-    ("momentum of plain SGD", {}, {"training": {"optimizer": {"momentum": 0.5}}}),
     ("privacy of FedAvg", {}, {"privacy": {"epsilon": 1, "mode": "sound", "clip_norm": 3}}),
     (
         "horizontal rule of LocalItemDP",

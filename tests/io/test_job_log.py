@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from subjectdp.errors import ConfigError
-from subjectdp.io.job_log import EXIT_USER_ERROR, job_log
+from subjectdp.errors import ConfigError, StorageError
+from subjectdp.io.job_log import EXIT_USER_ERROR, job_log, would_fail_again
 
 
 def test_printed_lines_go_to_the_log_and_not_to_the_console(tmp_path, capsys):
@@ -27,8 +27,22 @@ def test_a_user_error_is_one_line_in_both_places(tmp_path, capsys):
         raise ConfigError("Expected privacy.delta to be in (0, 1), got 2.")
     assert ended.value.code == EXIT_USER_ERROR
     line = "error: Expected privacy.delta to be in (0, 1), got 2.\n"
-    assert (tmp_path / "job.log").read_text() == line
+    assert (tmp_path / "job.log").read_text() == f"{line}Not tried again: the error would be the same.\n"
     assert capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize(
+    ("error", "same"), [(ConfigError("no"), True), (StorageError("full"), False), (OSError(), False)]
+)
+def test_the_log_tells_whether_a_retry_would_end_the_same(tmp_path, error, same):
+    log = tmp_path / "job.log"
+    assert not would_fail_again(log), "no log, no verdict"
+    with pytest.raises((SystemExit, OSError)), job_log(log):
+        raise error
+    assert would_fail_again(log) is same
+    with job_log(log, mode="a"):
+        print("round 1")
+    assert not would_fail_again(log), "the last try counts"
 
 
 def test_a_crash_leaves_its_traceback_in_the_log_and_goes_on(tmp_path):

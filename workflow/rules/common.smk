@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.jobs import Job
 from snakemake.logging import logger
 
 # A graph of thousands of jobs keeps millions of objects alive; with Python's defaults the garbage collector takes a sixth
@@ -66,6 +67,7 @@ from subjectdp.forecast.before_start import check_before_start, partly_drawn_fig
 from subjectdp.forecast.cluster import cluster_settings
 from subjectdp.forecast.cost_model import forecast_seconds
 from subjectdp.io.atomic import sha256_of
+from subjectdp.io.job_log import would_fail_again
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.errors import SubjectDPError
 
@@ -76,6 +78,12 @@ def checked(read, *arguments):
         return read(*arguments)
     except SubjectDPError as problem:
         raise WorkflowError(f"error: {problem}") from None
+
+
+# Snakemake has one number of retries for all errors. One that no retry mends would wait in the queue three times.
+Job.restart_times = property(
+    lambda job: (0 if any(map(would_fail_again, job.log)) else job.rule.restart_times)
+)
 
 
 # Where the rules write; with the prefix of a module, if any, where the files are.

@@ -1,5 +1,6 @@
 """Makes the privacy plan from an algorithm's mechanism, a federation's public facts and the user's settings."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -73,28 +74,44 @@ def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
 
 
 def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:
-    """Noise from the sound loss of the claimed unit; joint noise is shared among the honest silos.
-
-    A common σ is the smallest that is enough for each of the unit's possible losses. Which silos are worst may depend
-    on σ: losses are added until the σ that is enough for all of them has no others.
-    """
-    silos, sigma = len(plan.silos), 1.0
-    plan = with_noise_multipliers(plan, [sigma] * silos, by_size=False)
+    """Noise from the sound loss of the claimed unit; joint noise is shared among the honest silos."""
+    silos = len(plan.silos)
+    plan = with_noise_multipliers(plan, [1.0] * silos, by_size=False)
     summed = sound.noise_is_summed(plan)
     if unit is not PrivacyUnit.SUBJECT and not summed:
         losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in range(silos)])
         noise = published.noise_of_each(losses, plan.settings)
         return with_noise_multipliers(plan, noise, by_size=False)
-    copies = sound.noise_copies(plan) if summed else 1.0
+    sigma = _common_noise(plan, unit, sound.noise_copies(plan) if summed else 1.0)
+    return with_noise_multipliers(plan, [sigma] * silos, by_size=False)
+
+
+_TRIES = 6  # for the noise of silos whose worst choice depends on it
+_SAME = 0.999
+
+
+def _common_noise(plan: PrivacyPlan, unit: PrivacyUnit, copies: float) -> float:
+    """The smallest σ found that is enough for each loss that the unit may have at this very σ.
+
+    Which silos are worst, or how bad their worst choice is taken to be, may depend on σ: what one σ asks for is tried
+    next. Where none of these is enough, losses are added until the σ that is enough for all of them has no others.
+    """
     enough: dict[PrivacyLoss, float] = {}
+    least, sigma, tries = math.inf, 1.0, 0
     while True:
-        losses = [with_noise(loss, 1.0) for loss in sound.unit_losses(plan, unit, every_silo=True)]
-        new = [loss for loss in losses if loss not in enough]
-        if not new:
-            return plan
-        enough.update((loss, published.cached_noise(loss, plan.settings)) for loss in new)
-        sigma = max(enough.values()) / copies
-        plan = with_noise_multipliers(plan, [sigma] * silos, by_size=False)
+        tries += 1
+        tried = with_noise_multipliers(plan, [sigma] * len(plan.silos), by_size=False)
+        losses = sound.unit_losses(tried, unit, every_silo=True)
+        if len(losses) > sound.FEW_LOSSES:  # what is enough for the worst one is enough for all, at this σ
+            losses = [sound.largest(losses, plan.settings.delta, plan.settings.accountant)[1]]
+        losses = [with_noise(loss, 1.0) for loss in losses]
+        enough.update((loss, published.cached_noise(loss, plan.settings)) for loss in losses if loss not in enough)
+        needed = max(enough[loss] for loss in losses) / copies
+        if needed <= sigma:
+            least = min(least, sigma)
+        if math.isfinite(least) and (tries >= _TRIES or _SAME * sigma <= needed <= sigma):
+            return least
+        sigma = needed if tries < _TRIES else max(enough.values()) / copies
 
 
 def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:

@@ -22,9 +22,10 @@ Floats = NDArray[np.float64]
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
 _LIKENESS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5, math.inf)  # factors for merging silos, if there are many
 _MOST_ENUMERATED = 20_000
-_MOST_CHOICES = 12
+_MOST_CHOICES = 200  # that are accounted for one sum
+_FEW_CHOICES = 12  # that compose silo by silo
 _TOLERATED = 1e-3  # of δ
-_MOST_KINDS = 24
+_MOST_KINDS = 200
 
 
 class SiloRun(NamedTuple):
@@ -64,7 +65,7 @@ def composed_silos(
     that is the j-th silo itself. Few choices are written out one by one.
     """
     alike = _rounded_up(silos)
-    if math.comb(len(alike), count) <= _MOST_CHOICES:
+    if math.comb(len(alike), count) <= _FEW_CHOICES:
         return list(dict.fromkeys(merged(map(run, some)) for some in combinations(alike, count)))
     losses = _Losses(run, alike, delta / count)
     left: list[SiloRun] = []  # the worst of all that are no larger than the place

@@ -31,7 +31,6 @@ from subjectdp.config.sections import (
     DataConfig,
     JointConfig,
     ModelConfig,
-    OptimizerConfig,
     PartitionConfig,
     RunSections,
     Section,
@@ -166,8 +165,6 @@ def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
 def _resolve_training(run: RunSections) -> TrainingConfig:
     training, known = run.training, algorithm(run.algorithm.name)
     changes: dict[str, Any] = {}
-    if training.optimizer.name == "sgd":
-        changes["optimizer"] = _with(training.optimizer, _defaults(OptimizerConfig, ("momentum",)))
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):

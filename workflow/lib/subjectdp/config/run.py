@@ -222,6 +222,10 @@ def _schedule(run: RunSections) -> Iterator[Rule]:
     two_rules = training.sampling_fraction is not None and size != usual
     allowed = f"{usual}, its default, when training.sampling_fraction is given (not read)"
     yield two_rules, "training.batch_size", size, allowed
+    optimizer = training.optimizer
+    usual, plain = type(optimizer).model_fields["momentum"].default, optimizer.name == "sgd"
+    allowed = f"{usual} when training.optimizer.name is sgd (not read; momentum and adam read it)"
+    yield plain and optimizer.momentum != usual, "training.optimizer.momentum", optimizer.momentum, allowed
     name, integers = training.optimizer.name, run.joint.noise == NoiseDistribution.SKELLAM
     allowed = "sgd when joint.noise is skellam (updates are sums of noisy integers)"
     yield integers and name != "sgd", "training.optimizer.name", name, allowed

@@ -14,10 +14,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from subjectdp.errors import SubjectDPError
+from subjectdp.errors import DownloadError, StorageError, SubjectDPError, WorkerError
 
 EXIT_USER_ERROR = 2
 _SECONDS_BETWEEN_LINES = 5.0  # of progress
+_NO_RETRY = "Not tried again: the error would be the same."
+_PASSING = (DownloadError, StorageError, WorkerError)
 
 
 @contextmanager
@@ -26,10 +28,10 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
 
     ``mode`` "a" keeps what is in the file.
 
-    A ``SubjectDPError`` ends the process with status 2 and one line, ``error: <message>``, in the log and on
-    the console; any other exception leaves its traceback in the log and goes on. A block that ended early because a
-    signal asked for it (``Stopped``, or Ctrl-C) ends the process with 128 + signal and one line, ``stopped:
-    <message>``.
+    A ``SubjectDPError`` ends the process with status 2 and one line, ``error: <message>``, in the log and on the
+    console; the log says whether a next try would end the same (:func:`would_fail_again`). Any other exception leaves
+    its traceback in the log and goes on. A block that ended early because a signal asked for it (``Stopped``, or Ctrl-C)
+    ends the process with 128 + signal and one line, ``stopped: <message>``.
     """
     if not gc.isenabled():  # io.job_start: what has been loaded stays
         gc.freeze()
@@ -48,6 +50,8 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
         except SubjectDPError as problem:
             for stream in (log, console):
                 print(f"error: {problem}", file=stream, flush=True)
+            if not isinstance(problem, _PASSING):
+                print(_NO_RETRY, file=log, flush=True)
             raise SystemExit(EXIT_USER_ERROR) from problem
         except (Stopped, KeyboardInterrupt) as problem:
             stop = problem if isinstance(problem, Stopped) else Stopped(signal.SIGINT)
@@ -60,6 +64,14 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
         finally:
             root.removeHandler(handler)
             root.setLevel(level)
+
+
+def would_fail_again(path: Path | str) -> bool:
+    """Whether the log's last line says that the job ended by an error that no retry mends."""
+    with suppress(OSError):
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1:] == [_NO_RETRY]
+    return False
 
 
 class _LogFile(io.TextIOBase):

@@ -30,8 +30,8 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
 
     A ``SubjectDPError`` ends the process with status 2 and one line, ``error: <message>``, in the log and on the
     console; the log says whether a next try would end the same (:func:`would_fail_again`). Any other exception leaves
-    its traceback in the log and goes on. A block that ended early because a signal asked for it (``Stopped``, or Ctrl-C)
-    ends the process with 128 + signal and one line, ``stopped: <message>``.
+    its traceback in the log and goes on. A block that ended early because a signal asked for it (``Stopped``, or
+    Ctrl-C) ends the process with 128 + signal and one line, ``stopped: <message>``.
     """
     if not gc.isenabled():  # io.job_start: what has been loaded stays
         gc.freeze()

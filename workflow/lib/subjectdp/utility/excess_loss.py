@@ -211,21 +211,26 @@ def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> bound
     return bounds.Schedule(learning_rate, plan.rounds, probability, settings.epsilon, settings.delta, constant)
 
 
-def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> list[dict[str, Any]]:
-    plan, rate, classes = trained.plan, trained.learning_rate, data.prepared.classes
-    common, printed = _common(data, name, trained), _printed_bound(data, name, trained, constant)
+def _objectives(data: _SeedData, plan: PrivacyPlan) -> dict[str, tuple[Objective, Optimum, float]]:
+    """What each quantity is the excess of, with its optimum and its value at the start."""
+    classes = data.prepared.classes
     training, optimum = _equally_weighted(data.train, classes), data.train_optimum
     if plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:  # what the plan's steps descend on
         weights = subject_mean_weights(data.partition.train_subjects, plan.silos[0].sampling_probability)
         training = Objective(*data.train, torch.from_numpy(weights), classes)
         optimum = minimise(training, RADIUS)
-    population = _equally_weighted(data.test, classes), data.test_optimum
-    optima = {EMPIRICAL: (training, optimum), POPULATION: population}
+    chosen = {EMPIRICAL: (training, optimum), POPULATION: (_equally_weighted(data.test, classes), data.test_optimum)}
     start = torch.zeros(classes, data.problem.dimension // classes)
-    at_start = {quantity: objective.value(start) for quantity, (objective, _) in optima.items()}
+    return {quantity: (each, least, each.value(start)) for quantity, (each, least) in chosen.items()}
+
+
+def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> list[dict[str, Any]]:
+    plan, rate, classes = trained.plan, trained.learning_rate, data.prepared.classes
+    common, printed = _common(data, name, trained), _printed_bound(data, name, trained, constant)
+    objectives = _objectives(data, plan)
     rows = []
     for step, mean in trained.means.items():
-        for quantity, (objective, optimum) in optima.items():
+        for quantity, (objective, optimum, at_start) in objectives.items():
             loss = objective.value(mean.view(classes, -1))
             bound = bounds.empirical_bound(data.problem, rate, step, trained.noise_std)
             if quantity == POPULATION:
@@ -237,7 +242,7 @@ def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> lis
                 "loss": loss,
                 "optimum": optimum.lower,
                 "excess": loss - optimum.lower,
-                "excess_at_start": at_start[quantity] - optimum.lower,
+                "excess_at_start": at_start - optimum.lower,
                 "bound": bound,
                 "bound_printed": printed if last and quantity == POPULATION else math.nan,
                 "last": last,

@@ -160,6 +160,7 @@ def tiny_run(
     seed: int = SEED,
     run_id: str = "tiny",
     data: TinyData | None = None,
+    rate: float = RATE,
 ) -> TinyRun:
     partition = partition or tiny_partition()
     return TinyRun(
@@ -171,7 +172,7 @@ def tiny_run(
             engine=ClippingEngine(FlatParameters(copy.deepcopy(model or tiny_model())), physical_batch_size=4),
             seed=seed,
             noise_name=noise_name(plan, run_id, partition),
-            optimiser=OptimizerConfig(learning_rate=RATE),
+            optimiser=OptimizerConfig(learning_rate=rate),
         )
     )
 

@@ -1,4 +1,4 @@
-"""``SubjectPrivacyEngine`` and ``clip_sum`` against loops over items in float64, and every misuse of the loop."""
+"""``SubjectPrivacyEngine`` against loops over items in float64, and every misuse of the loop."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dp_accounting import dp_event as events
-from dp_accounting.pld import PLDAccountant
 from scipy import stats
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import subjectdp
+from accounting.reference import by_dp_accounting, items_of_a_subject
+from accounting.reference import sampled_gaussian_event as sampled
+from engine import oracle
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
 from subjectdp.sampling.batches import StepKey
 
@@ -64,37 +65,14 @@ class World:
         return torch.cat([p.detach().flatten() for p in self.model.parameters()])
 
 
-@pytest.fixture
-def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
-
-
-def gradients(model: nn.Module, positions: list[int]) -> list[Tensor]:
-    """Of each item, in float64."""
-    exact, inputs, targets = copy.deepcopy(model).double().requires_grad_(True), *data().tensors
-    rows = []
-    for i in positions:
-        loss = nn.functional.cross_entropy(exact(inputs[i : i + 1].double()), targets[i : i + 1])
-        rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(exact.parameters()))]))
-    return rows
-
-
-def clipped(gradient: Tensor) -> Tensor:
-    return gradient * min(1.0, C / float(gradient.norm()))
-
-
-def loop(model: nn.Module, positions: list[int], clip: str) -> Tensor:
+def expected_sum(model: nn.Module, positions: list[int], clip: str) -> Tensor:
     """The clipped sum over items, or over subjects of their means, by definition."""
-    rows = gradients(model, positions)
-    total = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
-    if clip == "item":
-        return total + sum(map(clipped, rows)) if rows else total
-    people: dict[str, list[Tensor]] = {}
-    for position, row in zip(positions, rows, strict=True):
-        people.setdefault(SUBJECTS[position], []).append(row)
-    for own in people.values():
-        total += clipped(torch.stack(own).mean(0))
-    return total
+    inputs, targets = data().tensors
+    rows = oracle.per_item_gradients(model, inputs[positions], targets[positions])
+    if clip == "subject" and positions:
+        people = [SUBJECTS[i] for i in positions]
+        rows = oracle.group_means(rows, [sorted(set(people)).index(person) for person in people])
+    return oracle.clipped_sum(rows, C)
 
 
 def positions_of(inputs: Tensor) -> list[int]:
@@ -117,57 +95,12 @@ def test_each_step_is_that_of_the_float64_loop(clip: str, sample: str, batch_siz
             parts.append(len(draw.parts))
             sizes.append(len(drawn))
             world.loss(world.private(inputs), targets).backward()
-            expected = loop(world.model, drawn, clip) / divisor
+            expected = expected_sum(world.model, drawn, clip) / divisor
             world.optimizer.step()
             assert torch.allclose(before - world.vector().double(), expected, atol=2e-6)
     assert world.engine.steps == len(parts), "one batch a step"
     assert max(parts) > 1 if sample == "subjects" else min(parts) == 1
     assert len(set(sizes)) > 1
-
-
-@pytest.mark.parametrize("clip", ["item", "subject"])
-def test_clip_sum_is_that_of_the_loop_and_leaves_the_module_alone(clip: str) -> None:
-    model, (inputs, targets) = network(), data().tensors
-    before = copy.deepcopy(model.state_dict())
-    subjects = SUBJECTS if clip == "subject" else None
-    sums = subjectdp.clip_sum(model, inputs, targets, C, subjects)
-    assert list(sums) == [name for name, _ in model.named_parameters()]
-    found = torch.cat([value.flatten() for value in sums.values()]).double()
-    assert torch.allclose(found, loop(model, list(range(ITEMS)), clip), atol=1e-5)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(p.requires_grad for p in model.parameters())
-
-
-@pytest.mark.parametrize("single", [True, False])
-def test_clip_sum_of_any_loss(single: bool) -> None:
-    model = nn.Linear(6, 2) if single else nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
-    inputs, targets = torch.randn(7, 6), torch.randn(7, 2)
-    sums = subjectdp.clip_sum(model, inputs, targets, 0.1, criterion=nn.MSELoss())
-    exact = copy.deepcopy(model).double()
-    expected = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
-    for x, y in zip(inputs.double(), targets.double(), strict=True):
-        parts = torch.autograd.grad((exact(x) - y).square().mean(), list(exact.parameters()))
-        row = torch.cat([part.flatten() for part in parts])
-        expected += row * min(1.0, 0.1 / float(row.norm()))
-    found = torch.cat([value.flatten() for value in sums.values()]).double()
-    assert torch.allclose(found, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(("clip", "most"), [("subject", 1), ("item", 9)])
-def test_a_subject_moves_the_sum_by_its_share_and_no_further(clip: str, most: int) -> None:
-    """All subjects, and all but one: the sums differ by at most C, or by C for each of its items."""
-    model, (inputs, targets) = network(), data().tensors
-    inputs = 30 * inputs  # long gradients
-    moved = []
-    for person in sorted(set(SUBJECTS)):
-        kept = [i for i in range(ITEMS) if SUBJECTS[i] != person]
-        subjects = (SUBJECTS, [SUBJECTS[i] for i in kept]) if clip == "subject" else (None, None)
-        whole = subjectdp.clip_sum(model, inputs, targets, C, subjects[0])
-        less = subjectdp.clip_sum(model, inputs[kept], targets[kept], C, subjects[1])
-        moved.append(float(torch.cat([(whole[n] - less[n]).flatten() for n in whole]).norm()))
-        own = ITEMS - len(kept)
-        assert moved[-1] <= C * (1 if clip == "subject" else own) * (1 + 1e-5)
-    assert max(moved) > 0.9 * C
 
 
 def spread(factor: float = 1.0, seed: int | None = 9) -> float:
@@ -238,16 +171,6 @@ def test_the_surplus_of_a_subject_is_left_out() -> None:
     assert world.engine.plan.silos[0].items == len(kept) == len(set(kept))
 
 
-def by_dp_accounting(event: Any, steps: int) -> float:
-    accountant: Any = PLDAccountant(value_discretization_interval=1e-3)
-    accountant.compose(event, steps)
-    return float(accountant.get_epsilon(1e-5))
-
-
-def sampled(q: float, sigma: float) -> Any:
-    return events.PoissonSampledDpEvent(q, events.GaussianDpEvent(sigma))
-
-
 @pytest.mark.slow
 def test_epsilon_is_that_of_the_equivalent_mechanism() -> None:
     """After 3 steps with σ = 4 and q = 0.2; with a cap of 2 there are 15 items at most."""
@@ -255,25 +178,20 @@ def test_epsilon_is_that_of_the_equivalent_mechanism() -> None:
     item = World(4, clip="item", noise_multiplier=sigma, max_items_per_subject=cap)
     items = item.engine.plan.silos[0].items
     q = 4 / items
-    weights = stats.binom.pmf(range(cap + 1), cap, q).tolist()
-    mixture = events.MixtureOfGaussiansDpEvent(sigma, list(range(cap + 1)), weights)
     grouped = World(4, clip="subject", noise_multiplier=sigma, max_items_per_subject=cap)
     whole = World(4, clip="subject", sample="subjects", noise_multiplier=sigma)
     for world, unit, event in [
         (item, "item", sampled(q, sigma)),
-        (item, "subject", mixture),
+        (item, "subject", items_of_a_subject(q, cap, sigma)),
         (grouped, "subject", sampled(1 - (1 - q) ** cap, sigma)),
         (whole, "subject", sampled(4 / len(set(SUBJECTS)), sigma)),
     ]:
         assert world.engine.get_epsilon(unit=unit) == 0.0 or world.engine.steps == 3
         world.train(3)
-        assert world.engine.get_epsilon(1e-5, unit) == pytest.approx(by_dp_accounting(event, 3), rel=1e-2)
-    for world, rate in (
-        (grouped, q),
-        (whole, 4 / len(set(SUBJECTS))),
-    ):  # an item may turn its subject around: at most 2C
-        most = by_dp_accounting(sampled(rate, sigma / 2), 3)
-        assert by_dp_accounting(sampled(rate, sigma), 3) < world.engine.get_epsilon(1e-5, "item") < most
+        assert world.engine.get_epsilon(1e-5, unit) == pytest.approx(by_dp_accounting((event, 3)), rel=1e-2)
+    for world, rate in ((grouped, q), (whole, 4 / len(set(SUBJECTS)))):  # an item may turn its subject around: 2C
+        most = by_dp_accounting((sampled(rate, sigma / 2), 3))
+        assert by_dp_accounting((sampled(rate, sigma), 3)) < world.engine.get_epsilon(1e-5, "item") < most
     report = item.engine.report()
     assert report.item.epsilon == pytest.approx(item.engine.get_epsilon(unit="item"))
     assert any("cap" in line for line in report.subject.assumptions)
@@ -410,21 +328,11 @@ class Counting(nn.Linear):
         return super().forward(inputs)
 
 
-class Mixing(nn.Sequential):
-    """Takes the mean over the batch from each item."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self[0](inputs)
-        result: Tensor = self[1](hidden - hidden.mean(0))
-        return result
-
-
 @pytest.mark.parametrize(
     ("module", "message"),
     [
         (lambda: nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "'1' is BatchNorm1d"),
         (Counting, "'seen' keeps values"),
-        (lambda: Mixing(nn.Linear(6, 4), nn.Linear(4, 3)), "treat items one by one"),
         (lambda: nn.Linear(6, 3).double(), "float32"),
         (nn.Tanh, "with parameters"),
     ],

@@ -87,8 +87,7 @@ CHANGES: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", list(CHANGES))
-def test_factors_and_terms_without_items_are_honoured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
+def test_factors_and_terms_without_items_are_honoured(name: str, without_noise: None) -> None:
     change, term = CHANGES[name]
     loop = Loop()
     before = loop.vector()
@@ -96,8 +95,7 @@ def test_factors_and_terms_without_items_are_honoured(name: str, monkeypatch: py
     assert torch.allclose(before - loop.vector(), gradient(term), atol=1e-5)
 
 
-def test_a_factor_scales_the_items_before_they_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
+def test_a_factor_scales_the_items_before_they_are_clipped(without_noise: None) -> None:
     loop = Loop(settings={"clip_norm": 1e-3})
     before = loop.vector()
     loop.step(lambda loss, _: 1000 * loss)
@@ -326,9 +324,8 @@ def test_one_batch_a_step_whatever_its_size() -> None:
     assert loop.engine.steps == 6 == scheduler.last_epoch
 
 
-def test_parts_see_the_dropout_of_the_output_that_the_loop_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_see_the_dropout_of_the_output_that_the_loop_saw(without_noise: None) -> None:
     """A batch in parts has the gradient of its own output: plain autograd under the same generator finds the same."""
-    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
     module = nn.Sequential(nn.Linear(6, 40), nn.Dropout(0.5), nn.Linear(40, 3))
     options: Any = {"settings": {"clip": "subject", "sample": "subjects", "subjects_per_step": ITEMS}}
     loop = Loop(module, data_loader=DataLoader(TensorDataset(INPUTS, TARGETS), 2), **options)

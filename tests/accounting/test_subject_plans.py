@@ -4,14 +4,13 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
 from opacus.accountants.analysis import rdp
 from scipy import optimize, stats
 
 from accounting import plans
+from accounting.reference import by_dp_accounting, sampled_gaussian_event
 from subjectdp.accounting.events import unit_shift
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.privacy_report import report_text
@@ -105,10 +104,8 @@ def test_noise_on_the_average_gradient(held: int, trust: TrustModel, factor: flo
 def test_subsampled_releases_are_dp_accountings_and_below_opacus(q: float) -> None:
     plan = release(sampling_probability=q)
     sigma = plan.silos[0].noise_multiplier
-    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(sigma))
-    ledger = PLDAccountant()
-    ledger.compose(dp_accounting.SelfComposedDpEvent(event, 100))
-    assert ledger.get_epsilon(plans.DELTA) == pytest.approx(epsilon(plan), rel=2e-3)
+    theirs = by_dp_accounting((sampled_gaussian_event(q, sigma), 100), grid=1e-4)
+    assert theirs == pytest.approx(epsilon(plan), rel=2e-3)
     assert 3.99 < epsilon(plan) <= 4.0
     orders = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
     renyi = rdp.compute_rdp(q=q, noise_multiplier=sigma, steps=100, orders=orders)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import torch.utils.checkpoint
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import subjectdp
 from engine.oracle import check_clip_sum, cross_entropy
@@ -84,6 +84,28 @@ def in_windows(m: Any, x: Tensor) -> Tensor:
     return m.attend(windows, windows, windows)[0].reshape(len(x), 6, WIDTH)
 
 
+def wide_and_deep(m: Any, x: Tensor) -> Tensor:
+    x = x.mean(1)
+    return (m.wide(x) - m.second(torch.relu(m.first(x)))).unsqueeze(1)
+
+
+def unused(m: Any, x: Tensor) -> Tensor:
+    """A layer that never runs, one whose output is not used and one that is cut off from the loss."""
+    hidden = torch.tanh(m.first(x) + m.cut(x).detach())
+    m.unread(hidden)
+    return hidden
+
+
+def square() -> nn.Linear:
+    return nn.Linear(WIDTH, WIDTH)
+
+
+def added(*layers: nn.Module) -> nn.Module:
+    """All layers are handed one gradient tensor."""
+    parts = {f"layer{n}": layer for n, layer in enumerate(layers)}
+    return Code(lambda m, x: torch.tanh(sum(getattr(m, name)(x) for name in parts)), **parts)
+
+
 def batch_second(m: Any, x: Tensor) -> Tensor:
     _, last = m.rnn(m.first(x.transpose(0, 1)))
     return last[-1].unsqueeze(1)
@@ -137,6 +159,14 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
         lambda m, x: torch.add(*torch.unbind(x.unsqueeze(0) * m.scales, 0)), scales=parameter(2, 1, 1, WIDTH)
     ),
     "another forward": lambda: replaced(),
+    "three layers added": lambda: added(square(), square(), square()),
+    "linear and layer norm added": lambda: added(square(), nn.LayerNorm(WIDTH)),
+    "generic and linear added": lambda: added(nn.PReLU(), square()),
+    "convolutions added": lambda: added(nn.Conv1d(STEPS, STEPS, 3, padding=1), nn.Conv1d(STEPS, STEPS, 1)),
+    "wide and deep": lambda: Code(wide_and_deep, wide=square(), first=square(), second=square()),
+    "unused layers": lambda: Code(
+        unused, first=square(), cut=square(), unread=nn.LayerNorm(WIDTH), never=nn.Linear(50, 50)
+    ),
 }  # fmt: skip
 
 
@@ -197,15 +227,23 @@ def tied_as_modules(m: Any, x: Tensor) -> Tensor:
     return result
 
 
+def two_tables(m: Any, x: Tensor) -> Tensor:
+    result: Tensor = m.head(torch.tanh(m.words(x) + m.others(x))).mean(1)
+    return result
+
+
 @pytest.mark.parametrize("steps", [3, 5, ITEMS], ids=["other", "as many as are tried", "as many as items"])
-@pytest.mark.parametrize("run", [tied_by_hand, tied_as_modules])
+@pytest.mark.parametrize("run", [tied_by_hand, tied_as_modules, two_tables])
 def test_words(run: Any, steps: int) -> None:
     """Tied tables, and positions that all items share, whatever the numbers of items and of steps."""
     words, head = nn.Embedding(11, WIDTH, padding_idx=0), nn.Linear(WIDTH, 11, bias=False)
-    head.weight = words.weight
-    parts = (
-        {"words": words} if run is tied_by_hand else {"words": words, "places": nn.Embedding(9, WIDTH), "head": head}
-    )
+    parts: dict[str, nn.Module] = {"words": words}
+    if run is two_tables:
+        parts |= {"others": nn.Embedding(11, WIDTH), "head": head}
+    else:
+        head.weight = words.weight
+    if run is tied_as_modules:
+        parts |= {"places": nn.Embedding(9, WIDTH), "head": head}
     check_clip_sum(Code(run, **parts), torch.randint(0, 11, (ITEMS, steps)), torch.arange(ITEMS))
 
 
@@ -413,29 +451,19 @@ def test_a_parameter_written_into_a_tensor_is_refused(start: str) -> None:
         subjectdp.clip_sum(model, sequences(), TARGETS, 0.1)
 
 
-class Checkpointed(nn.Module):
-    """Two layers and attention under torch's gradient checkpoints."""
-
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        self.reentrant = reentrant
-        self.first, self.layer, self.head = nn.Linear(WIDTH, WIDTH), encoder(), nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        run = torch.utils.checkpoint.checkpoint
-        hidden = run(lambda h: self.layer(self.first(h).tanh()), x, use_reentrant=self.reentrant)
-        result: Tensor = self.head(hidden.mean(1))
-        return result
-
-
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_gradient_checkpoints(reentrant: bool) -> None:
     inputs = sequences()
     if reentrant:  # torch itself trains nothing there unless the inputs require a gradient
         inputs.requires_grad_()
-    check_clip_sum(Checkpointed(reentrant), inputs, TARGETS)
-    assert torch.utils.checkpoint.CheckpointFunction.__module__ == "torch.utils.checkpoint", "put back"
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(lambda h: m.layer(m.first(h).tanh()), x, use_reentrant=reentrant)
+        return result
+
+    check_clip_sum(Headed(Code(run, first=square(), layer=encoder())), inputs, TARGETS)
+    assert CheckpointFunction.__module__ == "torch.utils.checkpoint", "put back"
 
 
 def adapted() -> nn.Module:

@@ -1,4 +1,4 @@
-"""Models of anyone's, as private training runs them: right beside a float64 loop over items, or refused by name."""
+"""What the trial of a model and a loss finds: those that mix items are refused, by name where that is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import subjectdp
-from engine.oracle import check_clip_sum, clipped_sum, per_item_gradients, relative
+from engine.oracle import clipped_sum, per_item_gradients, relative
 from subjectdp.engine.clipping import cross_entropy
 from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values
 from subjectdp.errors import ModelError
@@ -23,70 +23,6 @@ from subjectdp.models.build import build_model
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(2)
-
-
-class Sum(nn.Module):
-    """Outputs of several layers added, then a head: all layers are handed one gradient tensor."""
-
-    def __init__(self, *layers: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.layers, self.head = nn.ModuleList(layers), head
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        total = self.layers[0](inputs)
-        for layer in list(self.layers)[1:]:
-            total = total + layer(inputs)
-        result: Tensor = self.head(total)
-        return result
-
-
-class WideAndDeep(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.wide, self.first, self.second = nn.Linear(6, 3), nn.Linear(6, 8), nn.Linear(8, 3)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        result: Tensor = self.wide(inputs) - self.second(torch.relu(self.first(inputs)))
-        return result
-
-
-class Unused(nn.Module):
-    """A head that never runs, one whose output is not used and one that is cut off from the loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
-        self.never, self.idle, self.cut = nn.Linear(50, 50), nn.Conv2d(1, 2, 3), nn.Linear(6, 8)
-        self.unread = nn.LayerNorm(8)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = torch.tanh(self.first(inputs) + self.cut(inputs).detach())
-        self.unread(hidden)
-        result: Tensor = self.last(hidden)
-        return result
-
-
-def tail(width: int) -> nn.Module:
-    return nn.Sequential(nn.Tanh(), nn.Flatten(), nn.Linear(width, 3))
-
-
-RIGHT: dict[str, tuple[Any, Any]] = {
-    "two linear layers": (lambda: Sum(nn.Linear(6, 8), nn.Linear(6, 8), head=tail(8)), (6,)),
-    "three, along positions": (lambda: Sum(nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(6, 8), head=tail(40)), (5, 6)),
-    "two convolutions": (lambda: Sum(nn.Conv2d(2, 4, 3), nn.Conv2d(2, 4, 3), head=tail(64)), (2, 6, 6)),
-    "linear and layer norm": (lambda: Sum(nn.Linear(6, 6), nn.LayerNorm(6), head=tail(6)), (6,)),
-    "generic and linear": (lambda: Sum(nn.PReLU(), nn.Linear(6, 6), head=tail(6)), (6,)),
-    "two embeddings": (lambda: Sum(nn.Embedding(9, 8), nn.Embedding(9, 8), head=tail(40)), None),
-    "wide and deep": (WideAndDeep, (6,)),
-    "unused layers": (Unused, (6,)),
-}
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_models_whose_layers_share_a_gradient_or_do_not_run(name: str) -> None:
-    make, shape = RIGHT[name]
-    inputs = torch.randint(0, 9, (8, 5)) if shape is None else torch.randn(8, *shape)
-    check_clip_sum(make(), inputs, torch.arange(8) % 3)
 
 
 class LayerDrop(nn.Module):

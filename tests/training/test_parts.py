@@ -40,14 +40,16 @@ def test_the_log_sorts_its_rows_and_reads_fractions_that_were_left_on_the_device
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("momentum", 0.9)])
-def test_descent_is_torchs_to_the_bit(name: str, momentum: float) -> None:
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_descent_is_torchs_to_the_bit(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     ours = torch.randn(1001, generator=generator)
     theirs = ours.clone()
     settings = OptimizerConfig.model_validate({"name": name, "learning_rate": 0.3})
     optimiser = make_optimiser(ours, settings)
-    reference = torch.optim.SGD([theirs], lr=0.3, momentum=momentum)
+    momentum = 0.9 if name == "momentum" else 0.0
+    sgd, adam = torch.optim.SGD([theirs], lr=0.3, momentum=momentum), torch.optim.Adam([theirs], lr=0.3)
+    reference = adam if name == "adam" else sgd
     for _ in range(3):
         gradient = torch.randn(1001, generator=generator)
         descend(optimiser, ours, gradient)

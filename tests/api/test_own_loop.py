@@ -18,40 +18,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, WeightedRandomSampler
 
 import subjectdp
+from api.loops import INPUTS, ITEMS, NOISE, TARGETS, Loop
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
-
-ITEMS, C = 24, 50.0  # nothing is clipped
-INPUTS = torch.randn(ITEMS, 6, generator=torch.Generator().manual_seed(1))
-TARGETS = torch.arange(ITEMS) % 3
-NOISE = 0.01 * C
-
-
-class Loop:
-    """A private training on all items at each step, with noise that is known."""
-
-    def __init__(self, module: nn.Module | None = None, seed: int | None = 3, **options: Any) -> None:
-        torch.manual_seed(0)
-        self.module = nn.Linear(6, 3) if module is None else module
-        self.optimizer: Any = torch.optim.SGD([p for p in self.module.parameters() if p.requires_grad], lr=1.0)
-        self.engine = subjectdp.SubjectPrivacyEngine(seed)
-        settings = {"clip": "item", "noise_multiplier": 0.01, "clip_norm": C} | options.pop("settings", {})
-        given = {
-            "criterion": nn.CrossEntropyLoss(),
-            "data_loader": DataLoader(TensorDataset(INPUTS, TARGETS), ITEMS),
-            "subjects": range(ITEMS),
-        } | options
-        self.private, _, self.loss, self.loader = self.engine.make_private(
-            self.module, self.optimizer, settings=subjectdp.PrivacySettings(**settings), **given
-        )
-
-    def step(self, change: Callable[[Any, Loop], Any] = lambda loss, _: loss) -> None:
-        for inputs, targets in self.loader.take(1):
-            self.optimizer.zero_grad()
-            change(self.loss(self.private(inputs), targets), self).backward()
-            self.optimizer.step()
-
-    def vector(self) -> Tensor:
-        return torch.cat([p.detach().flatten() for p in self.module.parameters()])
 
 
 def gradient(term: Callable[[nn.Module], Tensor]) -> Tensor:
@@ -262,8 +230,20 @@ def other_parameters(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     loop.optimizer.step()
 
 
-def in_the_middle(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.optimizer.step()
+def backward_twice(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    value = loop.loss(loop.private(inputs), targets)
+    value.backward(retain_graph=True)
+    value.backward()
+
+
+def forward_twice(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.private(inputs)
+    loop.private(inputs)
+
+
+def skipped(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    for again, wanted in loop.loader.take(2):
+        loop.loss(loop.private(again), wanted).backward()
 
 
 @pytest.mark.parametrize(
@@ -281,7 +261,11 @@ def in_the_middle(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
         (float16, "autocast with bfloat16"),
         (frozen_later, "'0.weight' was frozen"),
         (other_parameters, "parameters alone"),
-        (in_the_middle, "before optimizer.step"),
+        (lambda loop, *_: loop.optimizer.step(), "before optimizer.step"),
+        (lambda loop, *_: loop.optimizer.step(lambda: 0.0), "without a closure"),
+        (backward_twice, "one backward pass"),
+        (forward_twice, "one forward pass"),
+        (skipped, "optimizer.step.. for each batch"),
     ],
 )
 def test_what_would_not_be_private_is_refused(misuse: Callable[..., None], message: str) -> None:
@@ -291,6 +275,8 @@ def test_what_would_not_be_private_is_refused(misuse: Callable[..., None], messa
     with pytest.raises((PrivacyError, ModelError), match=message):
         misuse(loop, inputs, targets)
     assert torch.equal(loop.vector(), before)
+    released = misuse in (backward_twice, skipped, other_parameters, outputs_again, hidden_again)
+    assert loop.engine.steps == released, "a release is counted, and made once"
 
 
 def test_a_loop_may_move_convert_and_reshape() -> None:

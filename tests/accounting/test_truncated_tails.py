@@ -175,14 +175,14 @@ def people(count: int, noise: float, most: int) -> list[PrivacyLoss]:
 @pytest.mark.parametrize(("noise", "most"), [(1.5, 30), (20.0, 12)])
 def test_the_worst_of_many_is_that_of_looking_at_each(noise: float, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With little noise Rényi bounds say nothing; with much they suffice."""
-    losses, looked = people(20, noise, most), []
+    losses, looked = people(14, noise, most), []
     exact = [epsilon_of(loss, DELTA) for loss in losses]
 
     def counted(loss: PrivacyLoss, *rest: object) -> float:
         looked.append(loss)
         return exact[losses.index(loss)]
 
-    monkeypatch.setattr(sound, "FEW_LOSSES", 12)
+    monkeypatch.setattr(sound, "FEW_LOSSES", 8)
     monkeypatch.setattr(sound, "epsilon_of", counted)
     found, worst = sound.largest(losses, DELTA, "pld")
     assert found == max(exact) and worst == losses[int(np.argmax(exact))]

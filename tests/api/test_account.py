@@ -117,17 +117,6 @@ def test_what_is_refused(
     assert not any(key in str(refused.value) for key in ("training.", "partition.", "privacy.noise"))
 
 
-def test_bad_delta_epsilon_unit_and_trust() -> None:
-    with pytest.raises(ConfigError, match="delta"):
-        subjectdp.account("local_item_dp", FEW, CAPPED, 1.0, delta=0.5)
-    with pytest.raises(ConfigError, match="epsilon"):
-        subjectdp.calibrate("local_item_dp", FEW, CAPPED, -1.0)
-    with pytest.raises(ConfigError, match="Unknown unit 'person'"):
-        subjectdp.calibrate("local_item_dp", FEW, CAPPED, 1.0, unit="person")
-    with pytest.raises(ConfigError, match="Unknown trust"):
-        subjectdp.mechanism("joint_noise", trust="nobody")
-
-
 def test_trust_changes_the_observer_and_epsilon() -> None:
     schedule = subjectdp.Schedule(rounds=20, sampling_probability=1.0)
     local = subjectdp.account("subject_release", COUNTS, schedule, 8.0)

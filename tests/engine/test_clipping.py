@@ -185,17 +185,6 @@ def test_empty_and_single_batches(name: str, items: int) -> None:
     assert float(engine.gradient_sum(inputs, labels).norm()) == pytest.approx(float(norms.sum()), rel=1e-4)
 
 
-@pytest.mark.slow
-def test_a_clipped_gradient_is_never_longer_than_the_clip_norm() -> None:
-    """The rounding margin: no float32 rounding of the norm may lengthen a contribution."""
-    inputs, labels = data_of("small_cnn", 64)
-    engine = ClippingEngine(FlatParameters(model_of("small_cnn")))
-    for i in range(64):
-        total, norms = engine.clipped_sum(inputs[i : i + 1] * (1 + i), labels[i : i + 1], 0.1)
-        assert float(norms[0]) > 0.1
-        assert float(total.double().norm()) <= 0.1
-
-
 @contextmanager
 def shortening(precision: str) -> Iterator[None]:
     """What training scripts allow for speed."""
@@ -220,9 +209,9 @@ class Shortened(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize("name", ["leaf_cnn", "every_layer", "words", "head along"])
+@pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", "every_layer", "words", "head along"])
 def test_products_that_are_shortened_lengthen_no_sum(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As training scripts allow it for speed: the model's passes may be shortened, norms and sums may not."""
+    """As training scripts allow it: the model's passes may be shortened, norms and sums may not; nor may rounding."""
     inputs, labels = data_of(name, 16)
     engine = ClippingEngine(FlatParameters(model_of(name)))
     monkeypatch.setattr(convolution, "_KEEP_BYTES", convolution._KEEP_BYTES if kept else 0)

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from math import comb
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 from accounting import plans
-from accounting.plans import CENTRAL, ITEM, JOINT, LOCAL_GROUP, SUBJECT, plan, settings, sound
-from accounting.reference import DELTA, Law, Release, added, binomial, epsilon, sampled
+from accounting.plans import CENTRAL, ITEM, LOCAL_GROUP, SUBJECT, plan, settings, sound
+from accounting.reference import DELTA, STILL, Release, added, binomial, composed, epsilon, sampled
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.plan.plan import (
@@ -31,7 +32,6 @@ from subjectdp.plan.plan import (
 )
 
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
-STILL = {0.0: 1.0}
 Random = np.random.Generator
 Case = tuple[PrivacyPlan, PrivacyUnit, bool, list[list[Release]], float]
 """Plan, unit, whether at all silos, every choice of silos' releases, and how far above the largest is not too far."""
@@ -205,14 +205,8 @@ def test_no_epsilon_is_below_the_reference_or_far_above(kind: Callable[[Random],
     assert expected * (1 - 1e-3) - 1e-3 <= found <= expected * loose + 2e-3
 
 
-def composed(law: Law, sigma: float, steps: int) -> float:
-    return epsilon([Release(law, sigma, steps, {0.0: 1.0})])
-
-
 def test_the_composition_knows_the_gaussian() -> None:
     """20 releases with σ = 6 are one with μ = √20/6."""
-    from statistics import NormalDist
-
     mu, phi = 20**0.5 / 6, NormalDist().cdf
     epsilon = composed({1.0: 1.0}, 6.0, 20)
     reached = phi(mu / 2 - epsilon / mu) - np.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
@@ -247,15 +241,3 @@ def test_local_group_dp_as_published() -> None:
     assert unit_epsilon(made, SUBJECT, every_silo=True) == pytest.approx(everywhere, rel=2e-3)
     one = composed(binomial(k, batch / 800), 2.5, steps * made.rounds)
     assert unit_epsilon(made, SUBJECT, every_silo=False) == pytest.approx(one, rel=2e-3)
-
-
-def joint(linear: bool) -> PrivacyPlan:
-    made = plan(sound(JOINT), 1.5, silos=4, steps=1, rounds=20, q=0.05)
-    return replace(made, settings=replace(made.settings, linear_updates=linear))
-
-
-def test_adam_at_the_silos_leaves_an_item_its_own_silos_noise() -> None:
-    """Adam's first step is a sign: what other silos add does not hide it. With SGD the sum has twice the noise."""
-    one_item = sampled(0.05)
-    assert unit_epsilon(joint(False), ITEM, False) == pytest.approx(composed(one_item, 1.5, 20), rel=2e-3)
-    assert unit_epsilon(joint(True), ITEM, False) == pytest.approx(composed(one_item, 3.0, 20), rel=2e-3)

@@ -6,50 +6,36 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from opacus.accountants.utils import get_noise_multiplier
 
-from accounting.plans import (
-    CENTRAL,
-    DELTA,
-    HIGRAD_V1,
-    HIGRAD_V3,
-    ITEM,
-    JOINT,
-    LOCAL_GROUP,
-    LOCAL_ITEM,
-    SOUND,
-    SUBJECT,
-    USER_LDP,
-    USER_LDP_SAMPLED,
-    USER_LDP_V3,
-    facts,
-    plan,
-    settings,
-    sound,
-)
+from accounting import plans
+from accounting.plans import facts, plan, settings, sound
 from subjectdp.accounting import calibration as cache
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.published import group_noise, group_table, group_target, published_epsilon
 from subjectdp.accounting.shifts import sampled_gaussian
-from subjectdp.accounting.sound import typical_group_size, unit_epsilon
+from subjectdp.accounting.sound import averaged_noise, typical_group_size, unit_epsilon
+from subjectdp.config import load_scenario
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import Horizontal, Mechanism, PrivacyUnit
+from subjectdp.plan.plan import Accountant, Horizontal, Mechanism, PrivacyPlan, PrivacyUnit, SamplingMethod
 from subjectdp.plan.rounds import executed_rounds
 
 approx = pytest.approx
+SCENARIOS = Path(__file__).resolve().parents[2] / "config" / "scenarios"
 
 
 @pytest.mark.parametrize(
     ("mechanism", "noise", "rounds"),
     [
-        (LOCAL_ITEM, 1.7091, 100),
-        (USER_LDP, 76.45, 25),
-        (USER_LDP_SAMPLED, 1.7091, 25),
-        (USER_LDP_V3, 182.67, 25),  # 1/(√(2π)·4·1e-5·e^4)
-        (HIGRAD_V1, 1.7091, 25),
-        (HIGRAD_V3, 12.376, 25),
-        (JOINT, 1.7091 / 4, 100),
+        (plans.LOCAL_ITEM, 1.7091, 100),
+        (plans.USER_LDP, 76.45, 25),
+        (plans.USER_LDP_SAMPLED, 1.7091, 25),
+        (plans.USER_LDP_V3, 182.67, 25),  # 1/(√(2π)·4·1e-5·e^4)
+        (plans.HIGRAD_V1, 1.7091, 25),
+        (plans.HIGRAD_V3, 12.376, 25),
+        (plans.JOINT, 1.7091 / 4, 100),
     ],
 )
 def test_published_noise(mechanism: Mechanism, noise: float, rounds: int) -> None:
@@ -64,24 +50,24 @@ def test_published_noise(mechanism: Mechanism, noise: float, rounds: int) -> Non
 def test_theorem_3_11_keeps_larger_noise_and_claims_what_its_bound_says() -> None:
     """At δ = 1e-4 the bound is a tenth, below Theorem 3.10's noise; at more noise the claim is the bound's ε."""
     loose, wide = settings(delta=1e-4), replace(facts(), silos_per_subject=1)
-    chosen = [make_plan(each, wide, loose).silos[0].noise_multiplier for each in (USER_LDP, USER_LDP_V3)]
+    chosen = [make_plan(each, wide, loose).silos[0].noise_multiplier for each in (plans.USER_LDP, plans.USER_LDP_V3)]
     assert chosen[0] == chosen[1] > 18.267
-    made = make_plan(USER_LDP_V3, facts(), settings())
+    made = make_plan(plans.USER_LDP_V3, facts(), settings())
     assert published_epsilon(made) == approx(4.0, rel=1e-9)
     larger = replace(made, silos=tuple(replace(s, noise_multiplier=1000.0) for s in made.silos))
     claimed = published_epsilon(larger)
-    assert 1 / (math.sqrt(2 * math.pi) * claimed * DELTA * math.exp(claimed)) == approx(1000.0)
+    assert 1 / (math.sqrt(2 * math.pi) * claimed * plans.DELTA * math.exp(claimed)) == approx(1000.0)
 
 
 def test_v0_pays_nothing_for_further_silos() -> None:
     free = settings(horizontal=Horizontal.NONE)
-    assert executed_rounds(LOCAL_GROUP, free, 16) == 100
-    composed = make_plan(LOCAL_GROUP, facts(), settings()).group_noise_multipliers
-    assert make_plan(LOCAL_GROUP, facts(), free).group_noise_multipliers == composed
+    assert executed_rounds(plans.LOCAL_GROUP, free, 16) == 100
+    composed = make_plan(plans.LOCAL_GROUP, facts(), settings()).group_noise_multipliers
+    assert make_plan(plans.LOCAL_GROUP, facts(), free).group_noise_multipliers == composed
 
 
 def test_published_group_noise() -> None:
-    made = make_plan(LOCAL_GROUP, facts(), settings())
+    made = make_plan(plans.LOCAL_GROUP, facts(), settings())
     assert len(made.group_noise_multipliers[0]) == 8
     assert [made.noise_multiplier(3, size) for size in (0, 1, 3, 8)] == [
         approx(value, rel=2e-3) for value in (1.7091, 1.7091, 5.0061, 13.4244)
@@ -93,7 +79,7 @@ def test_published_group_noise() -> None:
 @pytest.mark.slow
 def test_published_central_noise() -> None:
     """One batch a user and round, s·R steps at B over the federation's items."""
-    made = make_plan(CENTRAL, facts(), settings())
+    made = make_plan(plans.CENTRAL, facts(), settings())
     assert made.silos[0].steps_per_round == 1
     assert made.rounds == 100
     assert made.group_noise_multipliers[0][:3] == approx((0.50, 0.65, 0.73), abs=0.006)
@@ -102,10 +88,16 @@ def test_published_central_noise() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "noise"),
-    [(LOCAL_ITEM, 1.7091), (USER_LDP, 92.05), (LOCAL_GROUP, 49.38), (HIGRAD_V1, 46.03), (HIGRAD_V3, 46.03)],
+    [
+        (plans.LOCAL_ITEM, 1.7091),
+        (plans.USER_LDP, 92.05),
+        (plans.LOCAL_GROUP, 49.38),
+        (plans.HIGRAD_V1, 46.03),
+        (plans.HIGRAD_V3, 46.03),
+    ],
 )
 def test_sound_noise(mechanism: Mechanism, noise: float) -> None:
-    made = make_plan(sound(mechanism), facts(), settings(mode=SOUND))
+    made = make_plan(sound(mechanism), facts(), settings(mode=plans.SOUND))
     assert made.silos[0].noise_multiplier == approx(noise, rel=1e-3)
     assert made.rounds == 100
     unit = made.mechanism.claimed_unit
@@ -116,9 +108,9 @@ def test_sound_noise(mechanism: Mechanism, noise: float) -> None:
 @pytest.mark.slow
 def test_silos_of_a_subject() -> None:
     """σ LOCAL for one item a subject at 1, 2, 4, 8 and 16 silos."""
-    subject = replace(sound(LOCAL_ITEM), claimed_unit=SUBJECT)
+    subject = replace(sound(plans.LOCAL_ITEM), claimed_unit=plans.SUBJECT)
     found = [
-        make_plan(subject, facts(cap=1, held=held), settings(mode=SOUND)).silos[0].noise_multiplier
+        make_plan(subject, facts(cap=1, held=held), settings(mode=plans.SOUND)).silos[0].noise_multiplier
         for held in (1, 2, 4, 8, 16)
     ]
     assert found == approx([1.71, 2.30, 3.17, 4.43, 6.22], rel=3e-3)
@@ -127,11 +119,11 @@ def test_silos_of_a_subject() -> None:
 def test_joint_noise_over_several_steps() -> None:
     """Refused, unless each silo's own noise has to carry the guarantee."""
     with pytest.raises(PrivacyError, match="one local step"):
-        make_plan(sound(JOINT), facts(), settings(mode=SOUND))
-    alone = make_plan(sound(JOINT), facts(), settings(mode=SOUND, own_noise_only=True))
+        make_plan(sound(plans.JOINT), facts(), settings(mode=plans.SOUND))
+    alone = make_plan(sound(plans.JOINT), facts(), settings(mode=plans.SOUND, own_noise_only=True))
     assert alone.silos[0].noise_multiplier == approx(1.7091, rel=1e-3)
-    published = make_plan(JOINT, facts(), settings())
-    assert unit_epsilon(published, ITEM, False) > 50  # 0.427 is all the noise that counts
+    published = make_plan(plans.JOINT, facts(), settings())
+    assert unit_epsilon(published, plans.ITEM, False) > 50  # 0.427 is all the noise that counts
 
 
 @pytest.mark.parametrize(
@@ -147,16 +139,16 @@ def test_joint_noise_over_several_steps() -> None:
 )
 def test_horizontal_rounds(rounds: int, silos: int, horizontal: Horizontal, executed: int) -> None:
     chosen = settings(rounds=rounds, horizontal=horizontal)
-    assert executed_rounds(HIGRAD_V1, chosen, silos) == executed
-    assert executed_rounds(LOCAL_ITEM, chosen, silos) == rounds
-    assert executed_rounds(sound(HIGRAD_V1), replace(chosen, mode=SOUND), silos) == rounds
+    assert executed_rounds(plans.HIGRAD_V1, chosen, silos) == executed
+    assert executed_rounds(plans.LOCAL_ITEM, chosen, silos) == rounds
+    assert executed_rounds(sound(plans.HIGRAD_V1), replace(chosen, mode=plans.SOUND), silos) == rounds
 
 
 def test_steps_times_s_composes_over_the_silos() -> None:
-    made = make_plan(HIGRAD_V3, facts(), settings(horizontal=Horizontal.STEPS_TIMES_S))
-    assert unit_epsilon(made, SUBJECT, every_silo=True) < 4.0  # union bound of q: sound, 7 % too much noise
+    made = make_plan(plans.HIGRAD_V3, facts(), settings(horizontal=Horizontal.STEPS_TIMES_S))
+    assert unit_epsilon(made, plans.SUBJECT, every_silo=True) < 4.0  # union bound of q: sound, 7 % too much noise
     assert published_epsilon(made) == approx(4.0, rel=2e-3)
-    few = make_plan(HIGRAD_V3, facts(held=4), settings(horizontal=Horizontal.SOUND))
+    few = make_plan(plans.HIGRAD_V3, facts(held=4), settings(horizontal=Horizontal.SOUND))
     assert few.silos[0].noise_multiplier < made.silos[0].noise_multiplier
 
 
@@ -164,26 +156,28 @@ def test_steps_times_s_composes_over_the_silos() -> None:
 def test_unequal_silos_have_their_own_noise() -> None:
     items = tuple(3000 + 1000 * silo for silo in range(3))
     uneven = replace(facts(silos=3), items=items)
-    published = make_plan(LOCAL_ITEM, uneven, settings(rounds=10))
+    published = make_plan(plans.LOCAL_ITEM, uneven, settings(rounds=10))
     noise = [silo.noise_multiplier for silo in published.silos]
     assert noise[0] > noise[1] > noise[2]
     assert [silo.steps_per_round for silo in published.silos] == [6, 8, 10]
-    made = make_plan(sound(HIGRAD_V1), uneven, settings(mode=SOUND, rounds=10))
+    made = make_plan(sound(plans.HIGRAD_V1), uneven, settings(mode=plans.SOUND, rounds=10))
     assert len({silo.noise_multiplier for silo in made.silos}) == 1
-    assert 3.96 < unit_epsilon(made, SUBJECT, every_silo=True) <= 4.0
+    assert 3.96 < unit_epsilon(made, plans.SUBJECT, every_silo=True) <= 4.0
 
 
 def test_divisors() -> None:
-    assert make_plan(LOCAL_ITEM, facts(), settings()).silos[0].divisor == 512
-    assert make_plan(USER_LDP, facts(), settings()).silos[0].divisor == 1
-    expected = make_plan(sound(HIGRAD_V3), facts(), settings(mode=SOUND, noise_multiplier=46.0)).silos[0].divisor
+    assert make_plan(plans.LOCAL_ITEM, facts(), settings()).silos[0].divisor == 512
+    assert make_plan(plans.USER_LDP, facts(), settings()).silos[0].divisor == 1
+    expected = (
+        make_plan(sound(plans.HIGRAD_V3), facts(), settings(mode=plans.SOUND, noise_multiplier=46.0)).silos[0].divisor
+    )
     assert expected == approx(480.8, abs=0.5)
 
 
 def test_typical_group_size() -> None:
     """Fixed-size simulation at the papers' scale: Z = 2, 3, 4 in 19.5, 76 and 4.5 % of the batches."""
-    assert typical_group_size(plan(LOCAL_GROUP, 1.0).silos[0]) == 3
-    small = replace(plan(LOCAL_GROUP, 1.0).silos[0], items=2_538, subjects=350, sampling_probability=0.2)
+    assert typical_group_size(plan(plans.LOCAL_GROUP, 1.0).silos[0]) == 3
+    small = replace(plan(plans.LOCAL_GROUP, 1.0).silos[0], items=2_538, subjects=350, sampling_probability=0.2)
     assert typical_group_size(small) > 3
 
 
@@ -192,15 +186,15 @@ def test_typical_group_size() -> None:
 
 def test_sound_needs_a_cap() -> None:
     with pytest.raises(PrivacyError, match=r"partition\.max_items_per_subject"):
-        make_plan(sound(HIGRAD_V1), facts(enforced=False), settings(mode=SOUND))
-    make_plan(sound(LOCAL_ITEM), facts(enforced=False), settings(mode=SOUND, noise_multiplier=1.0))
+        make_plan(sound(plans.HIGRAD_V1), facts(enforced=False), settings(mode=plans.SOUND))
+    make_plan(sound(plans.LOCAL_ITEM), facts(enforced=False), settings(mode=plans.SOUND, noise_multiplier=1.0))
 
 
 def test_sound_refuses_data_dependent_noise_and_divisor() -> None:
     with pytest.raises(PrivacyError, match="noise level depends"):
-        make_plan(LOCAL_GROUP, facts(), settings(mode=SOUND))
+        make_plan(plans.LOCAL_GROUP, facts(), settings(mode=plans.SOUND))
     with pytest.raises(PrivacyError, match="divisor"):
-        make_plan(HIGRAD_V3, facts(), settings(mode=SOUND))
+        make_plan(plans.HIGRAD_V3, facts(), settings(mode=plans.SOUND))
 
 
 # --- cache and serialisation --------------------------------------------------------------------------------------
@@ -209,7 +203,7 @@ def test_sound_refuses_data_dependent_noise_and_divisor() -> None:
 def test_calibrations_are_cached_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = settings(cache_dir=str(tmp_path), rounds=7)
     cache.forget()
-    first = make_plan(HIGRAD_V3, facts(), chosen)
+    first = make_plan(plans.HIGRAD_V3, facts(), chosen)
     assert len(list(tmp_path.glob("*.json"))) == 1
     cache.forget()
 
@@ -217,26 +211,26 @@ def test_calibrations_are_cached_on_disk(tmp_path: Path, monkeypatch: pytest.Mon
         raise AssertionError("calibrated although cached")
 
     monkeypatch.setattr("subjectdp.accounting.published.calibrate_noise_multiplier", never)
-    assert make_plan(HIGRAD_V3, facts(), chosen) == first
+    assert make_plan(plans.HIGRAD_V3, facts(), chosen) == first
 
 
 def test_a_corrupt_cache_file_is_replaced(tmp_path: Path) -> None:
     chosen = settings(cache_dir=str(tmp_path), rounds=7)
     cache.forget()
-    first = make_plan(HIGRAD_V3, facts(), chosen)
+    first = make_plan(plans.HIGRAD_V3, facts(), chosen)
     (file,) = tmp_path.glob("*.json")
     whole, noise = file.read_text(), first.silos[0].noise_multiplier
     assert repr(noise) in whole
     for damaged in ("{", "", "[]", whole.replace(repr(noise), repr(noise / 2)), whole.replace('"sha256"', '"sha"')):
         file.write_text(damaged)
         cache.forget()
-        assert make_plan(HIGRAD_V3, facts(), chosen) == first
+        assert make_plan(plans.HIGRAD_V3, facts(), chosen) == first
         assert json.loads(file.read_text())["value"] == noise
 
 
 def test_delta_that_underflows_in_the_group_rule() -> None:
     """ε = 800, Z = 3: δ e^{-533} is below the smallest float; the Rényi route takes its logarithm."""
-    made = make_plan(LOCAL_GROUP, facts(silos=1, cap=3), settings(epsilon=2500.0, rounds=2))
+    made = make_plan(plans.LOCAL_GROUP, facts(silos=1, cap=3), settings(epsilon=2500.0, rounds=2))
     table = made.group_noise_multipliers[0]
     assert all(0 < a <= b < math.inf for a, b in zip(table, table[1:], strict=False))
     assert PrivacyUnit.SUBJECT is made.mechanism.claimed_unit
@@ -247,11 +241,11 @@ LOSS = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
 
 @pytest.mark.slow
 def test_unlikely_groups_cost_more_noise_never_less() -> None:
-    exact, coarse = group_table(LOSS, 4.0, DELTA, 8), group_table(LOSS, 4.0, DELTA, 8, exact=3)
+    exact, coarse = group_table(LOSS, 4.0, plans.DELTA, 8), group_table(LOSS, 4.0, plans.DELTA, 8, exact=3)
     assert coarse[:3] == exact[:3]
     assert all(a <= b < 1.4 * a for a, b in zip(exact, coarse, strict=True))
     table = group_noise(LOSS, settings(), 60)
-    share, log_delta = group_target(4.0, DELTA, 50)
+    share, log_delta = group_target(4.0, plans.DELTA, 50)
     reached = epsilon_of((replace(LOSS[0], noise_multiplier=table[49]),), math.exp(log_delta))
     assert 0.7 * share < reached <= share
     huge = group_noise((replace(LOSS[0], steps=5),), settings(), 400, 8)
@@ -263,15 +257,85 @@ def test_unlikely_groups_cost_more_noise_never_less() -> None:
 @pytest.mark.parametrize("factor", [0.998, 0.9995, 0.9, 1.002, 1.5])
 def test_a_guess_on_the_unsafe_side_is_not_taken(factor: float) -> None:
     """A guess whose ε is a little above the target, by the accountant that evaluates it at full accuracy at once."""
-    enough = cache.calibrate_noise_multiplier(LOSS, 2.0, DELTA, "rdp")
-    sigma = cache.calibrate_noise_multiplier(LOSS, 2.0, DELTA, "rdp", guess=enough * factor)
-    reached = epsilon_of((replace(LOSS[0], noise_multiplier=sigma),), DELTA, "rdp")
+    enough = cache.calibrate_noise_multiplier(LOSS, 2.0, plans.DELTA, "rdp")
+    sigma = cache.calibrate_noise_multiplier(LOSS, 2.0, plans.DELTA, "rdp", guess=enough * factor)
+    reached = epsilon_of((replace(LOSS[0], noise_multiplier=sigma),), plans.DELTA, "rdp")
     assert 0.99 * 2.0 <= reached <= 2.0
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 def test_group_privacy_of_the_groups_target_is_the_target(size: int) -> None:
     """Z times (ε/Z, δ') is (ε, Z e^((Z-1)ε/Z) δ')."""
-    share, log_delta = group_target(4.0, DELTA, size)
+    share, log_delta = group_target(4.0, plans.DELTA, size)
     assert size * share == pytest.approx(4.0, rel=1e-12)
-    assert size * math.exp((size - 1) * share) * math.exp(log_delta) == pytest.approx(DELTA, rel=1e-9)
+    assert size * math.exp((size - 1) * share) * math.exp(log_delta) == pytest.approx(plans.DELTA, rel=1e-9)
+
+
+# --- as published, the noise is that of the papers' accountant: Opacus', asked here without this project ------------
+
+
+def test_the_noise_is_opacus_own() -> None:
+    made = make_plan(plans.LOCAL_ITEM, facts(), settings(accountant=Accountant.OPACUS))
+    theirs = get_noise_multiplier(
+        target_epsilon=4.0, target_delta=plans.DELTA, sample_rate=512 / 25_375, steps=5000, accountant="rdp"
+    )
+    ours = made.silos[0].noise_multiplier
+    assert ours == pytest.approx(theirs, rel=5e-3)
+    tight = make_plan(plans.LOCAL_ITEM, facts(), settings()).silos[0].noise_multiplier
+    assert 1.05 * tight < ours < 1.08 * tight
+
+
+@pytest.mark.parametrize(
+    ("accountant", "mechanism"), [(Accountant.OPACUS, plans.LOCAL_ITEM), (Accountant.MIRONOV, plans.JOINT)]
+)
+def test_it_certifies_nothing_in_sound_mode(accountant: Accountant, mechanism: Mechanism) -> None:
+    with pytest.raises(PrivacyError, match="privacy.accountant"):
+        make_plan(sound(mechanism), facts(), settings(mode=plans.SOUND, accountant=accountant, local_steps=1))
+
+
+@pytest.mark.parametrize("name", ["paper", "femnist", "shakespeare", "alpha-sweep", "small-femnist"])
+def test_scenarios_at_the_papers_scale_account_as_the_papers_did(name: str) -> None:
+    runs = load_scenario([str(SCENARIOS / f"{name}.yaml")]).runs
+    published = [run for run in runs if run.algorithm.name in ("local_item_dp", "higrad_avg_dp", "user_ldp")]
+    assert published and {run.privacy.accountant for run in published} == {"opacus"}
+
+
+# --- noise on the averaged gradient -----------------------------------------------------------------------------------
+
+
+def with_noise(mechanism: Mechanism, noise: float, **changes: object) -> PrivacyPlan:
+    """16 silos at the papers' scale, 100 rounds of one epoch, with a given noise multiplier."""
+    sampling = SamplingMethod.POISSON_SUBJECTS if mechanism.samples_subjects else SamplingMethod.POISSON
+    chosen = settings(mode=plans.SOUND, noise_multiplier=noise, sampling=sampling, **changes)
+    return make_plan(sound(mechanism), replace(facts(), total_subjects=3500), chosen)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "noise", "expected"),
+    [
+        (plans.LOCAL_ITEM, 1.709, 0.000834),
+        (plans.HIGRAD_V3, 46.03, 0.02393),
+        (plans.CAPPED, 49.38, 0.02411),
+        (plans.USER_LDP, 92.05, 23.01),
+        (plans.RELEASE, 10.81, 0.003089),
+    ],
+)
+def test_noise_on_the_average_at_the_papers_scale(mechanism: Mechanism, noise: float, expected: float) -> None:
+    """σ over the divisor, over √16: 512; HiGradAvgDP 3,500 (1 - (1-q)^7.25) = 480.8; 3,500 with a shared budget."""
+    found = averaged_noise(with_noise(mechanism, noise))
+    assert found == pytest.approx(expected, rel=2e-3)
+
+
+def test_noise_of_unequal_silos_adds_up_in_squares() -> None:
+    made = with_noise(plans.LOCAL_ITEM, 1.0)
+    silos = tuple(replace(silo, noise_multiplier=float(i)) for i, silo in enumerate(made.silos))
+    squares = sum(i**2 for i in range(16))
+    assert averaged_noise(replace(made, silos=silos)) == pytest.approx(math.sqrt(squares) / 512 / 16)
+
+
+def test_what_depends_on_data_or_on_the_rounds_silos_is_refused() -> None:
+    for mechanism in (plans.LOCAL_GROUP, plans.HIGRAD_V3):
+        with pytest.raises(PrivacyError, match="public constants"):
+            averaged_noise(plan(mechanism, 3.0))
+    with pytest.raises(PrivacyError, match="all 16"):
+        averaged_noise(with_noise(plans.LOCAL_ITEM, 1.0, silos_per_round=4))

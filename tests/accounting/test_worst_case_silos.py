@@ -36,12 +36,24 @@ def brute_force(whole: PrivacyPlan, held: int) -> float:
     return max(epsilon_of(choice, whole.settings.delta) for choice in choices)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("held", [1, 2, 3])
-def test_a_subject_suffers_the_worst_choice_of_silos_and_no_worse(held: int) -> None:
+def hospitals(seed: int, silos: int, held: int) -> PrivacyPlan:
+    """One epoch a round of 50 items at hospitals of log-normal size: none is worse than another in all respects."""
+    sizes = np.maximum(100, (500 * np.exp(0.9 * np.random.default_rng(seed).normal(size=silos))).astype(int))
+    return unequal([(50 / size, -(-size // 50), 4.0) for size in sizes.tolist()], held)
+
+
+FEW = [(0.04, 20, 8.0), (0.02, 40, 8.0), (0.02, 50, 9.0), (0.01, 90, 8.0)]
+
+
+@pytest.mark.parametrize(
+    "whole", [*(unequal(FEW, held) for held in (1, 2, 3)), *(hospitals(seed, 8, 2) for seed in range(3))]
+)
+def test_a_subject_suffers_the_worst_choice_of_silos_and_no_worse(whole: PrivacyPlan) -> None:
     """Large silos sample less and take more steps, as one epoch a round makes them: none is worse in all respects."""
-    whole = unequal([(0.04, 20, 8.0), (0.02, 40, 8.0), (0.02, 50, 9.0), (0.01, 90, 8.0)], held)
-    assert unit_epsilon(whole, SUBJECT, every_silo=True) == pytest.approx(brute_force(whole, held), rel=1e-6)
+    worst = brute_force(whole, whole.silos_per_subject)
+    assert unit_epsilon(whole, SUBJECT, every_silo=True) == pytest.approx(
+        worst, rel=5e-3 if len(whole.silos) > 4 else 1e-6
+    )
 
 
 def test_every_choice_has_one_that_is_no_better_in_any_respect() -> None:
@@ -114,19 +126,6 @@ def test_a_budget_is_spent_in_the_rounds_of_its_silos() -> None:
     assert unit_epsilon(half, SUBJECT, True) == pytest.approx(unit_epsilon(fewer, SUBJECT, True), rel=1e-9)
     coins = replace(half, silos=tuple(replace(silo, sampling_probability=0.5) for silo in half.silos))
     assert unit_losses(coins, SUBJECT, True)[0][0].steps == 40, "no proof under coins"
-
-
-def hospitals(seed: int, silos: int, held: int) -> PrivacyPlan:
-    """One epoch a round of 50 items at hospitals of log-normal size: none is worse than another in all respects."""
-    sizes = np.maximum(100, (500 * np.exp(0.9 * np.random.default_rng(seed).normal(size=silos))).astype(int))
-    return unequal([(50 / size, -(-size // 50), 4.0) for size in sizes.tolist()], held)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_silos_of_very_different_sizes_cost_what_the_worst_real_ones_cost(seed: int) -> None:
-    whole = hospitals(seed, 8, 2)
-    found = unit_epsilon(whole, SUBJECT, every_silo=True)
-    assert found == pytest.approx(brute_force(whole, 2), rel=5e-3)
 
 
 def test_calibration_is_for_the_worst_real_silos() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 from subjectdp.algorithms.registry import algorithm
@@ -32,6 +33,9 @@ from subjectdp.training.silo_step import SiloStep
 
 ITEMS, FEATURES, CLASSES, SUBJECTS = (20, 14, 17), 6, 5, 7
 RATE, BATCH, CLIP = 0.3, 6, 0.4
+ROUND, SEED = 1, 3
+LINEAR = nn.Linear(FEATURES, CLASSES)
+WIDE = nn.Sequential(nn.Linear(FEATURES, 400), nn.Tanh(), nn.Linear(400, CLASSES))
 
 
 @dataclass
@@ -54,10 +58,10 @@ def tiny_data(seed: int = 0) -> TinyData:
     )
 
 
-def tiny_partition(one_item_a_subject: bool = False) -> Partition:
+def tiny_partition() -> Partition:
     total = sum(ITEMS)
     offsets = np.concatenate([[0], np.cumsum(ITEMS)]).astype(np.int64)
-    subjects = np.arange(total) if one_item_a_subject else np.random.default_rng(4).integers(0, SUBJECTS, total)
+    subjects = np.random.default_rng(4).integers(0, SUBJECTS, total)
     for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
         subjects[start:stop].sort()
     empty = np.zeros(0, np.int32)
@@ -153,8 +157,10 @@ def tiny_run(
     plan: PrivacyPlan,
     partition: Partition | None = None,
     model: nn.Module | None = None,
-    seed: int = 3,
-    run_id: str | None = "tiny",  # None: the noise of every plan has the same keys
+    seed: int = SEED,
+    run_id: str = "tiny",
+    data: TinyData | None = None,
+    rate: float = RATE,
 ) -> TinyRun:
     partition = partition or tiny_partition()
     return TinyRun(
@@ -162,15 +168,30 @@ def tiny_run(
             rule=algorithm(plan.mechanism.algorithm, plan.mechanism.variant).round_rule(plan),
             plan=plan,
             partition=partition,
-            data=tiny_data(),  # type: ignore[arg-type]
+            data=data or tiny_data(),  # type: ignore[arg-type]
             engine=ClippingEngine(FlatParameters(copy.deepcopy(model or tiny_model())), physical_batch_size=4),
             seed=seed,
-            noise_name="shared" if run_id is None else noise_name(plan, run_id, partition),
-            optimiser=OptimizerConfig(learning_rate=RATE),
+            noise_name=noise_name(plan, run_id, partition),
+            optimiser=OptimizerConfig(learning_rate=rate),
         )
     )
 
 
-def without_clipping(plan: PrivacyPlan) -> PrivacyPlan:
-    """The plan with C = infinity."""
-    return replace(plan, settings=replace(plan.settings, clip_norm=float("inf")))
+def after_a_round(plan: PrivacyPlan, model: nn.Module | None = None) -> Tensor:
+    run = tiny_run(plan, model=model)
+    run.run_round(ROUND)
+    return run.theta.double()
+
+
+def noise_of_a_round(plan: PrivacyPlan) -> Tensor:
+    """Noise on a wide model: a round with noise minus the same without, in the same integers where there are any."""
+    silos = tuple(replace(silo, noise_multiplier=0.0) for silo in plan.silos)
+    tables = tuple((0.0,) * len(row) for row in plan.group_noise_multipliers)
+    return after_a_round(plan, WIDE) - after_a_round(replace(plan, silos=silos, group_noise_multipliers=tables), WIDE)
+
+
+def fits(noise: Tensor, std: float) -> bool:
+    """Chi-square for the variance, at 1e-5, and Kolmogorov-Smirnov for the law, at 1e-4."""
+    low, high = stats.chi2.ppf([5e-6, 1 - 5e-6], noise.numel())
+    variance = float(noise.double().square().sum()) / std**2
+    return bool(low < variance < high) and stats.kstest(noise.numpy() / std, "norm").pvalue > 1e-4

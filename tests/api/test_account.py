@@ -9,34 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dp_accounting import dp_event as events
-from dp_accounting.pld import PLDAccountant
-from scipy import stats
 
 import subjectdp
+from accounting.reference import by_dp_accounting, items_of_a_subject
+from accounting.reference import sampled_gaussian_event as sampled
 from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError
 
 LIBRARY = Path(__file__).parents[2] / "workflow" / "lib"
 COUNTS = [("ann", "north", 3), ("ben", "north", 57), ("ann", "south", 5), ("cara", "south", 75)]
 CAPPED = subjectdp.Schedule(rounds=5, steps=4, batch_size=6, max_items_per_subject=2)
 FEW = [(f"s{n}", silo, 2) for silo, size in (("north", 30), ("south", 40)) for n in range(size)]
-
-
-def by_dp_accounting(*parts: tuple[Any, int]) -> float:
-    """ε on a coarse grid, which errs by at most a percent upwards."""
-    accountant: Any = PLDAccountant(value_discretization_interval=2e-3)
-    for event, steps in parts:
-        accountant.compose(event, steps)
-    return float(accountant.get_epsilon(1e-5))
-
-
-def sampled(q: float, sigma: float) -> Any:
-    return events.PoissonSampledDpEvent(q, events.GaussianDpEvent(sigma))
-
-
-def items_of_a_subject(q: float, k: int, sigma: float) -> Any:
-    weights = stats.binom.pmf(range(k + 1), k, q).tolist()
-    return events.MixtureOfGaussiansDpEvent(sigma, list(range(k + 1)), weights)
 
 
 @pytest.mark.slow
@@ -133,17 +115,6 @@ def test_what_is_refused(
     with pytest.raises(error, match=message) as refused:
         subjectdp.account(algorithm, FEW, replace(CAPPED, **changes), noise)
     assert not any(key in str(refused.value) for key in ("training.", "partition.", "privacy.noise"))
-
-
-def test_bad_delta_epsilon_unit_and_trust() -> None:
-    with pytest.raises(ConfigError, match="delta"):
-        subjectdp.account("local_item_dp", FEW, CAPPED, 1.0, delta=0.5)
-    with pytest.raises(ConfigError, match="epsilon"):
-        subjectdp.calibrate("local_item_dp", FEW, CAPPED, -1.0)
-    with pytest.raises(ConfigError, match="Unknown unit 'person'"):
-        subjectdp.calibrate("local_item_dp", FEW, CAPPED, 1.0, unit="person")
-    with pytest.raises(ConfigError, match="Unknown trust"):
-        subjectdp.mechanism("joint_noise", trust="nobody")
 
 
 def test_trust_changes_the_observer_and_epsilon() -> None:

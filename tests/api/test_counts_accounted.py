@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import privacy_loss_distribution as pld
 
 import subjectdp
+from accounting.reference import by_dp_accounting, sampled_gaussian_event
 from subjectdp.api.counts import as_counts
 from subjectdp.api.schedule import _people
 from subjectdp.errors import ConfigError
@@ -101,8 +101,6 @@ def test_a_secure_sum_is_divided_by_one_constant(algorithm: str) -> None:
 @pytest.mark.parametrize(("q", "noise", "steps"), [(1e-5, 0.5, 300_000), (1e-6, 0.5, 1_000_000)])
 def test_rare_items_under_little_noise(q: float, noise: float, steps: int) -> None:
     """As dp-accounting has it on its grid of 1e-4, in a moment, and more for more steps."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
     rows = [(f"s{n}", "x", 1) for n in range(100)]
 
     def found(times: int) -> float:
@@ -159,14 +157,6 @@ def test_each_of_many_silos_has_the_noise_that_its_own_size_needs() -> None:
     rows = [(f"p{silo}", f"h{silo:02}", size) for silo, size in enumerate(sizes)]
     made = subjectdp.calibrate("local_item_dp", rows, SCHEDULE, 2.0)
     for silo in (0, 35, 69):
-        own, q = made.noise_multipliers[f"h{silo:02}"], 20 / sizes[silo]
-        steps = 3 * math.ceil(sizes[silo] / 20)
-        alone = dp_epsilon(own, q, steps)
+        step = sampled_gaussian_event(20 / sizes[silo], made.noise_multipliers[f"h{silo:02}"])
+        alone = by_dp_accounting((step, 3 * math.ceil(sizes[silo] / 20)), grid=1e-4)
         assert 0.994 * 2.0 <= alone <= 2.0, f"silo of {sizes[silo]} items"
-
-
-def dp_epsilon(noise: float, q: float, steps: int) -> float:
-    """ε of a sampled Gaussian by dp-accounting alone."""
-    accountant = PLDAccountant()
-    accountant.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(noise)), steps)
-    return float(accountant.get_epsilon(1e-5))

@@ -18,40 +18,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, WeightedRandomSampler
 
 import subjectdp
+from api.loops import INPUTS, ITEMS, NOISE, TARGETS, Loop
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
-
-ITEMS, C = 24, 50.0  # nothing is clipped
-INPUTS = torch.randn(ITEMS, 6, generator=torch.Generator().manual_seed(1))
-TARGETS = torch.arange(ITEMS) % 3
-NOISE = 0.01 * C
-
-
-class Loop:
-    """A private training on all items at each step, with noise that is known."""
-
-    def __init__(self, module: nn.Module | None = None, seed: int | None = 3, **options: Any) -> None:
-        torch.manual_seed(0)
-        self.module = nn.Linear(6, 3) if module is None else module
-        self.optimizer: Any = torch.optim.SGD([p for p in self.module.parameters() if p.requires_grad], lr=1.0)
-        self.engine = subjectdp.SubjectPrivacyEngine(seed)
-        settings = {"clip": "item", "noise_multiplier": 0.01, "clip_norm": C} | options.pop("settings", {})
-        given = {
-            "criterion": nn.CrossEntropyLoss(),
-            "data_loader": DataLoader(TensorDataset(INPUTS, TARGETS), ITEMS),
-            "subjects": range(ITEMS),
-        } | options
-        self.private, _, self.loss, self.loader = self.engine.make_private(
-            self.module, self.optimizer, settings=subjectdp.PrivacySettings(**settings), **given
-        )
-
-    def step(self, change: Callable[[Any, Loop], Any] = lambda loss, _: loss) -> None:
-        for inputs, targets in self.loader.take(1):
-            self.optimizer.zero_grad()
-            change(self.loss(self.private(inputs), targets), self).backward()
-            self.optimizer.step()
-
-    def vector(self) -> Tensor:
-        return torch.cat([p.detach().flatten() for p in self.module.parameters()])
 
 
 def gradient(term: Callable[[nn.Module], Tensor]) -> Tensor:
@@ -87,8 +55,7 @@ CHANGES: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", list(CHANGES))
-def test_factors_and_terms_without_items_are_honoured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
+def test_factors_and_terms_without_items_are_honoured(name: str, without_noise: None) -> None:
     change, term = CHANGES[name]
     loop = Loop()
     before = loop.vector()
@@ -96,8 +63,7 @@ def test_factors_and_terms_without_items_are_honoured(name: str, monkeypatch: py
     assert torch.allclose(before - loop.vector(), gradient(term), atol=1e-5)
 
 
-def test_a_factor_scales_the_items_before_they_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
+def test_a_factor_scales_the_items_before_they_are_clipped(without_noise: None) -> None:
     loop = Loop(settings={"clip_norm": 1e-3})
     before = loop.vector()
     loop.step(lambda loss, _: 1000 * loss)
@@ -264,8 +230,20 @@ def other_parameters(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     loop.optimizer.step()
 
 
-def in_the_middle(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.optimizer.step()
+def backward_twice(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    value = loop.loss(loop.private(inputs), targets)
+    value.backward(retain_graph=True)
+    value.backward()
+
+
+def forward_twice(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.private(inputs)
+    loop.private(inputs)
+
+
+def skipped(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    for again, wanted in loop.loader.take(2):
+        loop.loss(loop.private(again), wanted).backward()
 
 
 @pytest.mark.parametrize(
@@ -283,7 +261,11 @@ def in_the_middle(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
         (float16, "autocast with bfloat16"),
         (frozen_later, "'0.weight' was frozen"),
         (other_parameters, "parameters alone"),
-        (in_the_middle, "before optimizer.step"),
+        (lambda loop, *_: loop.optimizer.step(), "before optimizer.step"),
+        (lambda loop, *_: loop.optimizer.step(lambda: 0.0), "without a closure"),
+        (backward_twice, "one backward pass"),
+        (forward_twice, "one forward pass"),
+        (skipped, "optimizer.step.. for each batch"),
     ],
 )
 def test_what_would_not_be_private_is_refused(misuse: Callable[..., None], message: str) -> None:
@@ -293,6 +275,8 @@ def test_what_would_not_be_private_is_refused(misuse: Callable[..., None], messa
     with pytest.raises((PrivacyError, ModelError), match=message):
         misuse(loop, inputs, targets)
     assert torch.equal(loop.vector(), before)
+    released = misuse in (backward_twice, skipped, other_parameters, outputs_again, hidden_again)
+    assert loop.engine.steps == released, "a release is counted, and made once"
 
 
 def test_a_loop_may_move_convert_and_reshape() -> None:
@@ -326,9 +310,8 @@ def test_one_batch_a_step_whatever_its_size() -> None:
     assert loop.engine.steps == 6 == scheduler.last_epoch
 
 
-def test_parts_see_the_dropout_of_the_output_that_the_loop_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_see_the_dropout_of_the_output_that_the_loop_saw(without_noise: None) -> None:
     """A batch in parts has the gradient of its own output: plain autograd under the same generator finds the same."""
-    monkeypatch.setattr("subjectdp.api.engine.add_gaussian", lambda total, std, key: total)
     module = nn.Sequential(nn.Linear(6, 40), nn.Dropout(0.5), nn.Linear(40, 3))
     options: Any = {"settings": {"clip": "subject", "sample": "subjects", "subjects_per_step": ITEMS}}
     loop = Loop(module, data_loader=DataLoader(TensorDataset(INPUTS, TARGETS), 2), **options)

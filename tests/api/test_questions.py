@@ -143,9 +143,13 @@ def test_the_schedules_cap_bounds_the_items_of_a_silos_people() -> None:
         (lambda: subjectdp.PrivacySettings(noise_multiplier=1, max_items_per_subject=3.5).check(), "max_items"),
         (lambda: subjectdp.PrivacySettings(epsilon=1, steps=0).check(), "steps to be a whole number from 1 on, got 0"),
         (lambda: subjectdp.ReleaseSettings(rounds=2, epsilon=1, delta="1e-5").check(), "delta to be above 0"),
+        (lambda: subjectdp.account("capped_item_dp", COUNTS, CAPPED, 2.0, delta=0.5), "delta"),
+        (lambda: subjectdp.calibrate("capped_item_dp", COUNTS, CAPPED, -1.0), "epsilon"),
+        (lambda: subjectdp.calibrate("capped_item_dp", COUNTS, CAPPED, 1.0, unit="person"), "Unknown unit 'person'"),
+        (lambda: subjectdp.mechanism("joint_noise", trust="nobody"), "Unknown trust"),
         (lambda: subjectdp.SubjectPrivacyEngine().get_epsilon(), "make_private to be called first"),
     ],
 )
-def test_what_is_no_number_of_its_kind(ask: Callable[[], Any], told: str) -> None:
+def test_what_is_out_of_range_or_unknown(ask: Callable[[], Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         ask()

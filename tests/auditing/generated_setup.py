@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from algorithms.tiny import TinyData
 from subjectdp.auditing.training_audit import TrainingSetup
 from subjectdp.data.partition import Partition
 from subjectdp.noise.keys import Purpose, key_bytes, key_int
@@ -16,18 +17,12 @@ from subjectdp.plan.plan import FederationFacts
 _CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0
 
 
-class Points:
-    """Normally distributed points around one centre for each class, as a resident data set."""
-
-    def __init__(self, items: int, seed: int) -> None:
-        generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "points"))
-        self.labels = torch.randint(0, _CLASSES, (items,), generator=generator)
-        centres = torch.eye(_CLASSES, _FEATURES) * _SEPARATION
-        self.features = torch.randn(items, _FEATURES, generator=generator) + centres[self.labels]
-
-    def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
-        where = torch.from_numpy(np.asarray(addresses, dtype=np.int64))
-        return self.features[where], self.labels[where]
+def points(items: int, seed: int) -> TinyData:
+    """Normally distributed points around one centre for each class."""
+    generator = keyed_generator(key_bytes(seed, Purpose.AUDIT, "points"))
+    labels = torch.randint(0, _CLASSES, (items,), generator=generator)
+    centres = torch.eye(_CLASSES, _FEATURES) * _SEPARATION
+    return TinyData(torch.randn(items, _FEATURES, generator=generator) + centres[labels], labels)
 
 
 def generated_setup(seed: int, silos: int = 1, subjects: int = 500, items: int = 8) -> TrainingSetup:
@@ -44,8 +39,8 @@ def generated_setup(seed: int, silos: int = 1, subjects: int = 500, items: int =
         {"counts": {"subjects": subjects}},
     )
     facts = FederationFacts((size,) * silos, (subjects,) * silos, (items,) * silos, True, items, silos)
-    points: Any = Points((silos + 1) * size, seed)
-    return TrainingSetup(points, (silos + 1) * size, partition, facts, partial(_linear, seed))
+    data: Any = points((silos + 1) * size, seed)
+    return TrainingSetup(data, (silos + 1) * size, partition, facts, partial(_linear, seed))
 
 
 def _linear(seed: int) -> nn.Module:

@@ -67,21 +67,8 @@ def adds_the_sum_twice(step: LocalStep) -> Tensor:
     return noisy(step, step.clipped_sum(batch) + step.clip(step.gradient_sum(batch)))
 
 
-def clips_items(step: LocalStep) -> Tensor:
-    return noisy(step, step.clipped_sum(step.sample_batch()))
-
-
-def quiet_by_a_tenth(step: LocalStep) -> Tensor:
-    return noisy(step, step.clipped_sum(step.sample_batch()), 0.9)
-
-
-def noise_in_the_first_step(step: LocalStep) -> Tensor:
-    return noisy(step, step.clipped_sum(step.sample_batch()), float(step.step == 0))  # type: ignore[attr-defined]
-
-
-def without_noise(step: LocalStep) -> Tensor:
-    batch = step.sample_batch()
-    return step.clipped_sum(batch) / step.divisor(batch)
+def clips_items(step: LocalStep, share: float = 1.0) -> Tensor:
+    return noisy(step, step.clipped_sum(step.sample_batch()), share)
 
 
 def own_divisor(step: LocalStep) -> Tensor:
@@ -92,9 +79,7 @@ def own_divisor(step: LocalStep) -> Tensor:
 def no_noise_for_nobody(step: LocalStep) -> Tensor:
     """An empty mini-batch shows that nobody is in it."""
     batch = step.sample_batch()
-    if batch.items == 0:
-        return step.clipped_sum(batch)
-    return noisy(step, step.clipped_sum(batch))
+    return noisy(step, step.clipped_sum(batch), float(batch.items > 0))
 
 
 def the_same_noise(step: LocalStep) -> Tensor:
@@ -115,8 +100,7 @@ def another_law(step: LocalStep) -> Tensor:
 
 def says_the_labels(step: LocalStep) -> Tensor:
     """What comes after the noise is seen as it is."""
-    batch = step.sample_batch()
-    return noisy(step, step.clipped_sum(batch)) + batch.inputs.sum() * 1e-3
+    return clips_items(step) + step.sample_batch().inputs.sum() * 1e-3
 
 
 @pytest.mark.parametrize(
@@ -126,9 +110,9 @@ def says_the_labels(step: LocalStep) -> Tensor:
         ("local_item_dp", adds_the_sum_twice, "noise: σ of the sum is 0.999"),
         ("subject_sampling", clips_items, "a subject's items at one silo: moved the un-noised sum by 3 C"),
         ("higrad_avg_dp", clips_items, "a subject's items at one silo: moved the un-noised sum by 3 C"),
-        ("capped_item_dp", quiet_by_a_tenth, "noise: σ of the sum is 1.79"),
-        ("local_group_dp", without_noise, "noise: σ of the sum is 0.000, the plan says 2.000"),
-        ("local_item_dp", noise_in_the_first_step, "noise: σ of the sum is 1.41"),
+        ("capped_item_dp", lambda step: clips_items(step, 0.9), "noise: σ of the sum is 1.79"),
+        ("local_group_dp", lambda step: clips_items(step, 0.0), "noise: σ of the sum is 0.000, the plan says 2.000"),
+        ("local_item_dp", lambda step: clips_items(step, float(step.step == 0)), "noise: σ of the sum is 1.41"),
         ("local_item_dp", own_divisor, "divisor: not public"),
         ("local_item_dp", no_noise_for_nobody, "noise: a step on an empty mini-batch has none"),
         ("local_item_dp", the_same_noise, "noise: Gaussian"),

@@ -7,13 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from algorithms.tiny import TinyRun
+from algorithms import tiny
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.vector import MinibatchDistribution, VectorBatch
-from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
-from subjectdp.engine.clipping import ClippingEngine
-from subjectdp.engine.flat import FlatParameters
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.plan.plan import (
@@ -28,7 +25,7 @@ from subjectdp.plan.plan import (
     SamplingMethod,
     SiloSchedule,
 )
-from subjectdp.training.federation import Federation, noise_name
+from subjectdp.training.federation import Federation
 
 SILOS, OTHERS, ITEMS, CANARY_ITEMS, CLIP = 3, 12, 3, 4, 0.7
 SILO_ITEMS = OTHERS * ITEMS + CANARY_ITEMS
@@ -46,17 +43,6 @@ class LinearLoss(nn.Module):
     def forward(self, items: Tensor) -> Tensor:
         value = self.slope(items)
         return torch.cat([torch.full_like(value, 1e4), value - 1e4], dim=1)
-
-
-class Gradients:
-    """Items whose gradients are these."""
-
-    def __init__(self, gradients: Tensor) -> None:
-        self.gradients = gradients
-
-    def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
-        items = -self.gradients[torch.from_numpy(np.asarray(addresses, dtype=np.int64))]
-        return items.unsqueeze(1), torch.ones(len(items), dtype=torch.int64)
 
 
 def plan(
@@ -79,7 +65,7 @@ def plan(
     return PrivacyPlan(mechanism, settings, 1, (silo,) * SILOS, SILOS, True, table)
 
 
-def real_run(plan: PrivacyPlan, others: float, seed: int = 5) -> TinyRun:
+def real_run(plan: PrivacyPlan, others: float, seed: int = 5) -> tiny.TinyRun:
     """The real federation at work: the canary's items have a huge gradient at every silo, all others ``others``."""
     subjects = np.tile(np.append(np.repeat(np.arange(OTHERS), ITEMS), [CANARY] * CANARY_ITEMS), SILOS)
     gradients = torch.where(torch.from_numpy(subjects) == CANARY, 1e6, others).float()
@@ -92,18 +78,8 @@ def real_run(plan: PrivacyPlan, others: float, seed: int = 5) -> TinyRun:
         none,
         {"counts": {"subjects": OTHERS + 1}},
     )
-    return TinyRun(
-        Federation(
-            rule=algorithm(plan.mechanism.algorithm, plan.mechanism.variant).round_rule(plan),
-            plan=plan,
-            partition=partition,
-            data=Gradients(gradients),  # type: ignore[arg-type]
-            engine=ClippingEngine(FlatParameters(LinearLoss())),
-            seed=seed,
-            noise_name=noise_name(plan, "worst", partition),
-            optimiser=OptimizerConfig(learning_rate=1.0),
-        )
-    )
+    items = tiny.TinyData(-gradients.unsqueeze(1), torch.ones(len(gradients), dtype=torch.int64))
+    return tiny.tiny_run(plan, partition, LinearLoss(), seed, "worst", items, rate=1.0)
 
 
 def update_plan(steps: int, unit: PrivacyUnit = PrivacyUnit.SUBJECT, q: float = 0.05) -> PrivacyPlan:

@@ -3,56 +3,72 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import subjectdp
+from subjectdp.engine.inputs import call, of_items
 
-def per_item_gradients(model: nn.Module, inputs: Tensor, labels: Tensor) -> list[dict[str, Tensor]]:
-    """Gradients of each item, by a loop over float64 copies."""
+Loss = Callable[[Any, Tensor], Tensor]
+"""One number for each item."""
+
+
+def cross_entropy(outputs: Any, targets: Tensor) -> Tensor:
+    logits = outputs if isinstance(outputs, Tensor) else outputs.logits
+    if targets.dim() == 2:  # the next symbol of each
+        return F.cross_entropy(logits[:, :-1].transpose(1, 2), targets[:, 1:], reduction="none").mean(1)
+    return F.cross_entropy(logits, targets, reduction="none")
+
+
+def per_item_gradients(model: nn.Module, inputs: Any, targets: Tensor, loss: Loss = cross_entropy) -> Tensor:
+    """(items, P) in the order of the parameters: those that are trained, or all where an engine has frozen them."""
     model = copy.deepcopy(model).double()
-    parameters = dict(model.named_parameters())
-    for parameter in parameters.values():
-        parameter.requires_grad_(True)
-    rows = []
-    for i in range(len(labels)):
-        item = inputs[i : i + 1]
-        item = item.double() if item.is_floating_point() else item
-        loss = F.cross_entropy(model(item), labels[i : i + 1])
-        gradients = torch.autograd.grad(loss, list(parameters.values()))
-        rows.append(dict(zip(parameters, gradients, strict=True)))
+    trained = [p for p in model.parameters() if p.requires_grad] or list(model.requires_grad_().parameters())
+    rows = torch.zeros(len(targets), sum(p.numel() for p in trained), dtype=torch.float64)
+    for i in range(len(targets)):
+        one = of_items(inputs, lambda t, i=i: t[i : i + 1].double() if t.is_floating_point() else t[i : i + 1])
+        target = targets[i : i + 1].double() if targets.is_floating_point() else targets[i : i + 1]
+        value = loss(call(model, one), target).sum()
+        found = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
+        rows[i] = torch.cat([each.flatten() for each in found])
     return rows
 
 
-def norm(gradient: dict[str, Tensor]) -> float:
-    return float(torch.sqrt(torch.stack([g.square().sum() for g in gradient.values()]).sum()))
+def clipped_sum(gradients: Tensor, clip_norm: float, weights: Tensor | None = None) -> Tensor:
+    """Σ_i w_i min(1, C/‖g_i‖) g_i."""
+    factors = (clip_norm / gradients.norm(dim=1)).clamp(max=1.0)
+    return (factors if weights is None else factors * weights.double()) @ gradients
 
 
-def flatten(gradient: dict[str, Tensor]) -> Tensor:
-    return torch.cat([g.flatten() for g in gradient.values()])
+def group_gradients(gradients: Tensor, weights: Tensor, groups: Sequence[int]) -> Tensor:
+    """Σ_{i∈a} w_i g_i of each number a up to the largest."""
+    totals = gradients.new_zeros(max(groups) + 1, gradients.shape[1])
+    return totals.index_add(0, torch.tensor(groups), gradients * weights.double().unsqueeze(1))
 
 
-def clipped_sum(rows: list[dict[str, Tensor]], clip_norm: float, weights: list[float]) -> Tensor:
-    """Σ_i w_i min(1, C/‖g_i‖) g_i, flattened in the order of the parameters."""
-    total = torch.zeros(sum(g.numel() for g in rows[0].values()), dtype=torch.float64)
-    for row, weight in zip(rows, weights, strict=True):
-        total += flatten(row) * weight * min(1.0, clip_norm / norm(row))
-    return total
+def group_means(gradients: Tensor, groups: Sequence[int]) -> Tensor:
+    sizes = torch.bincount(torch.tensor(groups))
+    return group_gradients(gradients, 1 / sizes[torch.tensor(groups)], groups)
 
 
-def group_gradients(rows: list[dict[str, Tensor]], weights: list[float], groups: list[int]) -> list[Tensor]:
-    """Σ_{i∈a} w_i g_i of each number a up to the largest, flattened."""
-    totals = [torch.zeros_like(flatten(rows[0])) for _ in range(max(groups) + 1)]
-    for row, weight, group in zip(rows, weights, groups, strict=True):
-        totals[group] += flatten(row) * weight
-    return totals
+def relative(found: Tensor, expected: Tensor) -> float:
+    """How far off, in lengths of what is expected."""
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
-def clipped_group_sum(gradients: list[Tensor], clip_norm: float) -> Tensor:
-    """Σ_a min(1, C/‖g_a‖) g_a."""
-    total = torch.zeros_like(gradients[0])
-    for gradient in gradients:
-        length = float(gradient.norm())
-        total += gradient * (min(1.0, clip_norm / length) if length > 0 else 0.0)
-    return total
+def check_clip_sum(model: nn.Module, inputs: Any, targets: Tensor, loss: Loss = cross_entropy) -> None:
+    """Items and subjects, at a clip norm below half of the gradients; and that nothing is left changed."""
+    people = [0, 1, 1, 2, 2, 2, 3, 3, 3, 3][: len(targets)]
+    each = per_item_gradients(model, inputs, targets, loss)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for subjects, gradients in ((None, each), (people, group_means(each, people))):
+        clip_norm = float(gradients.norm(dim=1).median()) * 0.7
+        total = subjectdp.clip_sum(model, inputs, targets, clip_norm, subjects, loss)
+        assert list(total) == [name for name, p in model.named_parameters() if p.requires_grad]
+        found = torch.cat([value.flatten() for value in total.values()])
+        assert relative(found, clipped_sum(gradients, clip_norm)) < 1e-4
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())

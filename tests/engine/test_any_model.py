@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import types
 from collections.abc import Callable
 from typing import Any
@@ -10,52 +9,28 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-import torch.utils.checkpoint
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import subjectdp
+from engine.oracle import check_clip_sum, cross_entropy
 from subjectdp.engine.clipping import Clip, ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.groups import Grouping
-from subjectdp.engine.inputs import call, of_items
 from subjectdp.engine.probe import find_layout
 from subjectdp.errors import ModelError
 
 ITEMS, STEPS, WIDTH, CLASSES = 6, 7, 8, 4
-SUBJECTS = ["a", "b", "b", "c", "c", "c"]
-Loss = Callable[[Any, Tensor], Tensor]
+TARGETS = torch.arange(ITEMS) % CLASSES
 
 
-def cross_entropy(outputs: Any, targets: Tensor) -> Tensor:
-    logits = outputs if isinstance(outputs, Tensor) else outputs.logits
-    if targets.dim() == 2:  # the next symbol of each
-        return F.cross_entropy(logits[:, :-1].transpose(1, 2), targets[:, 1:], reduction="none").mean(1)
-    return F.cross_entropy(logits, targets, reduction="none")
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(3)
 
 
-def check_beside_a_loop(model: nn.Module, inputs: Any, targets: Tensor, loss: Loss = cross_entropy) -> None:
-    """Items and subjects, at a clip norm below half of the gradients; and that nothing is left changed."""
-    alone = copy.deepcopy(model).double()
-    trained = {name: p for name, p in alone.named_parameters() if p.requires_grad}
-    rows = []
-    for item in range(len(targets)):
-        one = of_items(inputs, lambda t, i=item: t[i : i + 1].double() if t.is_floating_point() else t[i : i + 1])
-        value = loss(call(alone, one), targets[item : item + 1]).sum()
-        found = torch.autograd.grad(value, list(trained.values()), allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([each.flatten() for each in found]))
-    each = torch.stack(rows)
-    owners = torch.tensor([SUBJECTS[: len(targets)].index(who) for who in SUBJECTS[: len(targets)]])
-    means = torch.stack([each[owners == who].mean(0) for who in owners.unique()])
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    for subjects, wanted in ((None, each), (SUBJECTS[: len(targets)], means)):
-        norms = wanted.norm(dim=1)
-        clip_norm = float(norms.median()) * 0.7
-        right = (wanted * (clip_norm / norms).clamp(max=1).unsqueeze(1)).sum(0)
-        total = subjectdp.clip_sum(model, inputs, targets, clip_norm, subjects, loss)
-        assert list(total) == list(trained)
-        got = torch.cat([value.flatten() for value in total.values()]).double()
-        assert float((got - right).norm() / right.norm()) < 1e-4
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+def sequences() -> Tensor:
+    return torch.randn(ITEMS, STEPS, WIDTH)
 
 
 class Headed(nn.Module):
@@ -107,6 +82,28 @@ def with_class_token(m: Any, x: Tensor) -> Tensor:
 def in_windows(m: Any, x: Tensor) -> Tensor:
     windows = m.first(x[:, :6].reshape(len(x) * 3, 2, WIDTH))
     return m.attend(windows, windows, windows)[0].reshape(len(x), 6, WIDTH)
+
+
+def wide_and_deep(m: Any, x: Tensor) -> Tensor:
+    x = x.mean(1)
+    return (m.wide(x) - m.second(torch.relu(m.first(x)))).unsqueeze(1)
+
+
+def unused(m: Any, x: Tensor) -> Tensor:
+    """A layer that never runs, one whose output is not used and one that is cut off from the loss."""
+    hidden = torch.tanh(m.first(x) + m.cut(x).detach())
+    m.unread(hidden)
+    return hidden
+
+
+def square() -> nn.Linear:
+    return nn.Linear(WIDTH, WIDTH)
+
+
+def added(*layers: nn.Module) -> nn.Module:
+    """All layers are handed one gradient tensor."""
+    parts = {f"layer{n}": layer for n, layer in enumerate(layers)}
+    return Code(lambda m, x: torch.tanh(sum(getattr(m, name)(x) for name in parts)), **parts)
 
 
 def batch_second(m: Any, x: Tensor) -> Tensor:
@@ -162,6 +159,14 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
         lambda m, x: torch.add(*torch.unbind(x.unsqueeze(0) * m.scales, 0)), scales=parameter(2, 1, 1, WIDTH)
     ),
     "another forward": lambda: replaced(),
+    "three layers added": lambda: added(square(), square(), square()),
+    "linear and layer norm added": lambda: added(square(), nn.LayerNorm(WIDTH)),
+    "generic and linear added": lambda: added(nn.PReLU(), square()),
+    "convolutions added": lambda: added(nn.Conv1d(STEPS, STEPS, 3, padding=1), nn.Conv1d(STEPS, STEPS, 1)),
+    "wide and deep": lambda: Code(wide_and_deep, wide=square(), first=square(), second=square()),
+    "unused layers": lambda: Code(
+        unused, first=square(), cut=square(), unread=nn.LayerNorm(WIDTH), never=nn.Linear(50, 50)
+    ),
 }  # fmt: skip
 
 
@@ -173,9 +178,7 @@ def replaced() -> nn.Module:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_bodies(name: str) -> None:
-    torch.manual_seed(3)
-    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
-    check_beside_a_loop(Headed(BODIES[name]()), inputs, targets)
+    check_clip_sum(Headed(BODIES[name]()), sequences(), TARGETS)
 
 
 PLAIN = [
@@ -189,33 +192,30 @@ PLAIN = [
 @pytest.mark.parametrize("layer", PLAIN, ids=str)
 def test_layers_without_parameters(layer: nn.Module) -> None:
     """Beside a followed parameter."""
-    torch.manual_seed(3)
     body = Code(lambda m, x: m.layer(m.conv(x) * m.scale), layer=layer, conv=nn.Conv2d(1, 4, 3), scale=parameter(1))
     model = nn.Sequential(body, nn.Flatten(), nn.LazyLinear(CLASSES))
-    inputs, targets = torch.randn(ITEMS, 1, 8, 8), torch.arange(ITEMS) % CLASSES
+    inputs = torch.randn(ITEMS, 1, 8, 8)
     model(inputs)
     if isinstance(layer, nn.FractionalMaxPool2d):  # draws numbers in every mode: a loop over items would see others
-        assert subjectdp.clip_sum(model, inputs, targets, 1.0)
+        assert subjectdp.clip_sum(model, inputs, TARGETS, 1.0)
     else:
-        check_beside_a_loop(model.eval() if isinstance(layer, nn.Dropout2d) else model, inputs, targets)
+        check_clip_sum(model.eval() if isinstance(layer, nn.Dropout2d) else model, inputs, TARGETS)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_weight_norm_by_hooks() -> None:
     """Its weight is no leaf, which copy.deepcopy refuses."""
-    torch.manual_seed(3)
     model = Headed(nn.utils.weight_norm(nn.Linear(WIDTH, WIDTH)))
-    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
-    assert "body.weight_g" in subjectdp.clip_sum(model, inputs, targets, 1.0)
+    inputs = sequences()
+    assert "body.weight_g" in subjectdp.clip_sum(model, inputs, TARGETS, 1.0)
     with torch.no_grad():
         model(inputs)  # as a leaf the loop below can copy it
-    check_beside_a_loop(model, inputs, targets)
+    check_clip_sum(model, inputs, TARGETS)
 
 
 def test_both_directions() -> None:
-    torch.manual_seed(3)
     model = Headed(nn.LSTM(WIDTH, WIDTH, batch_first=True, bidirectional=True), 2 * WIDTH)
-    check_beside_a_loop(model, torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES)
+    check_clip_sum(model, sequences(), TARGETS)
 
 
 def tied_by_hand(m: Any, x: Tensor) -> Tensor:
@@ -227,17 +227,24 @@ def tied_as_modules(m: Any, x: Tensor) -> Tensor:
     return result
 
 
+def two_tables(m: Any, x: Tensor) -> Tensor:
+    result: Tensor = m.head(torch.tanh(m.words(x) + m.others(x))).mean(1)
+    return result
+
+
 @pytest.mark.parametrize("steps", [3, 5, ITEMS], ids=["other", "as many as are tried", "as many as items"])
-@pytest.mark.parametrize("run", [tied_by_hand, tied_as_modules])
+@pytest.mark.parametrize("run", [tied_by_hand, tied_as_modules, two_tables])
 def test_words(run: Any, steps: int) -> None:
     """Tied tables, and positions that all items share, whatever the numbers of items and of steps."""
-    torch.manual_seed(3)
     words, head = nn.Embedding(11, WIDTH, padding_idx=0), nn.Linear(WIDTH, 11, bias=False)
-    head.weight = words.weight
-    parts = (
-        {"words": words} if run is tied_by_hand else {"words": words, "places": nn.Embedding(9, WIDTH), "head": head}
-    )
-    check_beside_a_loop(Code(run, **parts), torch.randint(0, 11, (ITEMS, steps)), torch.arange(ITEMS))
+    parts: dict[str, nn.Module] = {"words": words}
+    if run is two_tables:
+        parts |= {"others": nn.Embedding(11, WIDTH), "head": head}
+    else:
+        head.weight = words.weight
+    if run is tied_as_modules:
+        parts |= {"places": nn.Embedding(9, WIDTH), "head": head}
+    check_clip_sum(Code(run, **parts), torch.randint(0, 11, (ITEMS, steps)), torch.arange(ITEMS))
 
 
 def folded(m: Any, x: Tensor) -> Tensor:
@@ -248,7 +255,6 @@ def folded(m: Any, x: Tensor) -> Tensor:
 
 
 def test_lengths_may_change_after_the_places_are_learned() -> None:
-    torch.manual_seed(3)
     parts = {"words": nn.Embedding(11, WIDTH), "matrix": parameter(WIDTH, WIDTH), "shift": parameter(WIDTH)}
     model = Code(folded, **parts, attend=attention(), head=nn.Linear(WIDTH, CLASSES))
     short, long = torch.randint(0, 11, (ITEMS, STEPS)), torch.randint(0, 11, (4, 10))
@@ -264,11 +270,10 @@ def test_lengths_may_change_after_the_places_are_learned() -> None:
 @pytest.mark.parametrize("trained", ["head", "bias", "body.layers.1"])
 def test_parts_of_a_model(trained: str) -> None:
     """Head, biases (BitFit), the last layer: the others are frozen."""
-    torch.manual_seed(3)
     model = Headed(nn.TransformerEncoder(encoder(), 2, enable_nested_tensor=False))
     for name, each in model.named_parameters():
         each.requires_grad_(trained in name)
-    check_beside_a_loop(model, torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES)
+    check_clip_sum(model, sequences(), TARGETS)
 
 
 class Several(nn.Module):
@@ -287,25 +292,16 @@ class Several(nn.Module):
 
 @pytest.mark.parametrize("form", [dict, tuple, list])
 def test_inputs_of_several_tensors(form: Any) -> None:
-    torch.manual_seed(3)
     mask = (torch.arange(STEPS) < torch.tensor([7, 3, 5, 1, 2, 7]).unsqueeze(1)).float()
     given = {"words": torch.randint(0, 11, (ITEMS, STEPS)), "mask": mask, "numbers": torch.randn(ITEMS, 3)}
     inputs = given if form is dict else form(given.values())
-    check_beside_a_loop(Several(), inputs, torch.arange(ITEMS) % CLASSES)
+    check_clip_sum(Several(), inputs, TARGETS)
 
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 32, "max_position_embeddings": 20}
-GPT2 = {
-    "vocab_size": 50,
-    "n_embd": 16,
-    "n_layer": 2,
-    "n_head": 2,
-    "n_positions": 20,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-}
-GPT2 |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+GPT2 = {"vocab_size": 50, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 20}
+GPT2 |= {"bos_token_id": 1, "eos_token_id": 1, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 LABELS = {**SIZES, "num_labels": CLASSES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 HUGGING_FACE = {
     "Bert": ("BertForSequenceClassification", LABELS, False),
@@ -329,7 +325,6 @@ HUGGING_FACE = {
 def test_transformers_as_they_are(name: str, lora: bool) -> None:
     transformers = pytest.importorskip("transformers", reason="the extra [encoder]")
     peft = pytest.importorskip("peft") if lora else None
-    torch.manual_seed(3)
     kind, options, next_symbol = HUGGING_FACE[name]
     model = getattr(transformers, kind)(getattr(transformers, f"{name}Config")(**options))
     if peft is not None:
@@ -337,9 +332,7 @@ def test_transformers_as_they_are(name: str, lora: bool) -> None:
         model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=layers))
     words = torch.randint(2, 50, (ITEMS, STEPS))
     mask = (torch.arange(STEPS) < torch.tensor([7, 3, 5, 6, 4, 7]).unsqueeze(1)).long()
-    check_beside_a_loop(
-        model, {"input_ids": words, "attention_mask": mask}, words if next_symbol else torch.arange(ITEMS) % CLASSES
-    )
+    check_clip_sum(model, {"input_ids": words, "attention_mask": mask}, words if next_symbol else TARGETS)
 
 
 def lengths_of(x: Tensor) -> Tensor:
@@ -380,13 +373,12 @@ ALONE = {
 @pytest.mark.parametrize("name", ALONE)
 def test_modules_through_which_items_go_alone(name: str, lengths: tuple[int, ...]) -> None:
     """With one length the packed rows look as if each item had its own; that the function does not run alone shows."""
-    torch.manual_seed(3)
-    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    inputs = sequences()
     for item, length in enumerate(lengths):
         inputs[item, length:] = 0.0
     width = WIDTH + WIDTH // 2 if "both" in name else 2 * WIDTH if "packed" in name else WIDTH
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), Headed(ALONE[name](), width))
-    check_beside_a_loop(model, inputs, targets)
+    check_clip_sum(model, inputs, TARGETS)
     layout = find_layout(model, [n for n, _ in model.named_parameters()], inputs)
     assert layout.alone == ("1.body",) and {"0", "1.head"} <= layout.ruled, "that module alone is slow"
 
@@ -395,15 +387,14 @@ def test_dropout_where_items_go_alone_is_that_of_the_forward_pass() -> None:
     def run(m: Any, x: Tensor) -> Tensor:
         return F.dropout(routed(m, x), 0.5, m.training) * m.scale
 
-    torch.manual_seed(3)
     experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
     model = Headed(Code(run, gate=nn.Linear(WIDTH, 4), experts=experts, scale=nn.Parameter(torch.ones(WIDTH))))
-    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    inputs = sequences()
     layout = find_layout(model, [n for n, _ in model.named_parameters()], inputs)
     engine = ClippingEngine(FlatParameters(model.train()), layout=layout)
     scale = engine.flat.parameters["body.scale"].requires_grad_()
     output, tape = engine.record(inputs)
-    losses = cross_entropy(output, targets)
+    losses = cross_entropy(output, TARGETS)
     (wanted,) = torch.autograd.grad(losses.sum(), scale, retain_graph=True)
     total, _ = engine.add_recorded(tape, losses, Clip(Grouping.of_items(ITEMS), float("inf")), None)
     assert torch.allclose(engine.flat.views(total)["body.scale"], wanted, rtol=1e-4, atol=1e-6)
@@ -426,10 +417,9 @@ def packed(m: Any, x: Tensor) -> Tensor:
 )
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_what_is_not_supported_is_refused_and_never_ends_bare(body: Any) -> None:
-    torch.manual_seed(3)
-    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    inputs = sequences()
     with pytest.raises(ModelError):
-        subjectdp.clip_sum(Headed(body()), inputs, targets, 1.0)
+        subjectdp.clip_sum(Headed(body()), inputs, TARGETS, 1.0)
 
 
 def minor(m: Any, x: Tensor) -> Tensor:
@@ -441,14 +431,12 @@ def minor(m: Any, x: Tensor) -> Tensor:
 
 def test_items_that_are_alike_where_it_matters_are_not_guessed_apart() -> None:
     """By a guess item-major, an item's gradient would be of another's mask once there is one."""
-    torch.manual_seed(3)
-    model, targets = Headed(Code(minor, shift=parameter(WIDTH))), torch.arange(ITEMS) % CLASSES
-    inputs = torch.randn(ITEMS, STEPS, WIDTH)
+    model, inputs = Headed(Code(minor, shift=parameter(WIDTH))), sequences()
     with pytest.raises(ModelError, match="Expected items that differ"):
-        subjectdp.clip_sum(model, inputs, targets, 1.0)
+        subjectdp.clip_sum(model, inputs, TARGETS, 1.0)
     for item in range(ITEMS):
         inputs[item, : item % STEPS] = 0.0
-    check_beside_a_loop(model, inputs, targets)
+    check_clip_sum(model, inputs, TARGETS)
 
 
 @pytest.mark.parametrize("start", ["zeros", "inputs"])
@@ -458,36 +446,24 @@ def test_a_parameter_written_into_a_tensor_is_refused(start: str) -> None:
         into[:, 0] = m.first
         return into + x
 
-    torch.manual_seed(3)
     model = Headed(Code(written, first=parameter(WIDTH)))
     with pytest.raises(ModelError, match="first"):
-        subjectdp.clip_sum(model, torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES, 0.1)
-
-
-class Checkpointed(nn.Module):
-    """Two layers and attention under torch's gradient checkpoints."""
-
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        self.reentrant = reentrant
-        self.first, self.layer, self.head = nn.Linear(WIDTH, WIDTH), encoder(), nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        run = torch.utils.checkpoint.checkpoint
-        hidden = run(lambda h: self.layer(self.first(h).tanh()), x, use_reentrant=self.reentrant)
-        result: Tensor = self.head(hidden.mean(1))
-        return result
+        subjectdp.clip_sum(model, sequences(), TARGETS, 0.1)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_gradient_checkpoints(reentrant: bool) -> None:
-    torch.manual_seed(3)
-    inputs, targets = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES
+    inputs = sequences()
     if reentrant:  # torch itself trains nothing there unless the inputs require a gradient
         inputs.requires_grad_()
-    check_beside_a_loop(Checkpointed(reentrant), inputs, targets)
-    assert torch.utils.checkpoint.CheckpointFunction.__module__ == "torch.utils.checkpoint", "put back"
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(lambda h: m.layer(m.first(h).tanh()), x, use_reentrant=reentrant)
+        return result
+
+    check_clip_sum(Headed(Code(run, first=square(), layer=encoder())), inputs, TARGETS)
+    assert CheckpointFunction.__module__ == "torch.utils.checkpoint", "put back"
 
 
 def adapted() -> nn.Module:
@@ -518,19 +494,18 @@ MIXED: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", MIXED)
 def test_mixed_precision(name: str) -> None:
     """As float32 to the 8 bits of bfloat16; and whatever those round, an item moves the float32 sum by at most C."""
-    torch.manual_seed(3)
     model = Headed(MIXED[name]())
-    inputs, targets, clip_norm = torch.randn(ITEMS, STEPS, WIDTH), torch.arange(ITEMS) % CLASSES, 0.05
+    inputs, clip_norm = sequences(), 0.05
     with torch.autocast("cpu", torch.bfloat16):
         try:
             model(inputs)
         except RuntimeError as problem:  # torch has no LSTM of bfloat16 for a processor without AVX-512
             pytest.skip(f"plain torch cannot either: {problem}")
-        total = subjectdp.clip_sum(model, inputs, targets, clip_norm)
-        without = subjectdp.clip_sum(model, inputs[1:], targets[1:], clip_norm)
+        total = subjectdp.clip_sum(model, inputs, TARGETS, clip_norm)
+        without = subjectdp.clip_sum(model, inputs[1:], TARGETS[1:], clip_norm)
     assert all(value.dtype is torch.float32 for value in total.values())
     moved = torch.cat([(total[name] - without[name]).flatten() for name in total]).double()
     assert 0.9 * clip_norm < float(moved.norm()) < 1.0001 * clip_norm
-    plain = subjectdp.clip_sum(model.float(), inputs, targets, clip_norm)
+    plain = subjectdp.clip_sum(model.float(), inputs, TARGETS, clip_norm)
     one, other = (torch.cat([value.flatten() for value in each.values()]) for each in (total, plain))
     assert 0 < float((one - other).norm()) < 0.1 * float(other.norm())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,17 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from engine import oracle
-from subjectdp.engine.clipping import ClippingEngine, cross_entropy
+from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layers import convolution
-from subjectdp.engine.probe import check_model
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 
@@ -116,14 +112,12 @@ def test_clipped_sum_is_that_of_the_float64_loop(name: str, capacity: int) -> No
     inputs, labels = data_of(name, 7)
     model = model_of(name)
     rows = oracle.per_item_gradients(model, inputs, labels)
-    norms = [oracle.norm(row) for row in rows]
     engine = ClippingEngine(FlatParameters(model), capacity)
     weights = torch.rand(7, generator=torch.Generator().manual_seed(1))
     for clip_norm, factors in ((0.01, weights), (1.0, weights), (1.0, None), (math.inf, weights)):
-        total, found = engine.clipped_sum(inputs, labels, clip_norm, factors)
-        expected = oracle.clipped_sum(rows, clip_norm, [1.0] * 7 if factors is None else factors.double().tolist())
-        assert float((flat_in_order(engine, total) - expected).norm() / expected.norm()) < 1e-5
-        assert found.double().tolist() == pytest.approx(norms, rel=1e-5)
+        total, norms = engine.clipped_sum(inputs, labels, clip_norm, factors)
+        assert oracle.relative(flat_in_order(engine, total), oracle.clipped_sum(rows, clip_norm, factors)) < 1e-5
+        assert norms.double().tolist() == pytest.approx(rows.norm(dim=1).tolist(), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["leaf_lstm", "head", "small_cnn"])
@@ -132,11 +126,10 @@ def test_an_algorithm_s_own_factor_is_that_of_each_norm_and_keeps_the_bound(name
     model = model_of(name)
     rows = oracle.per_item_gradients(model, inputs, labels)
     engine = ClippingEngine(FlatParameters(model))
-    clip_norm = sorted(oracle.norm(row) for row in rows)[3]
-    factors = [1 / (oracle.norm(row) / clip_norm + 0.1) for row in rows]
-    own = oracle.clipped_sum(rows, math.inf, factors)
+    clip_norm = float(rows.norm(dim=1).median())
+    own = oracle.clipped_sum(rows, math.inf, 1 / (rows.norm(dim=1) / clip_norm + 0.1))
     total, _ = engine.clipped_sum(inputs, labels, clip_norm, factor=lambda norm: 1 / (norm + 0.1))
-    assert float((flat_in_order(engine, total) - own).norm() / own.norm()) < 1e-5
+    assert oracle.relative(flat_in_order(engine, total), own) < 1e-5
     for factor in (lambda norm: 1e9 * norm, lambda norm: norm * math.nan, lambda norm: -norm):
         for i in range(7):
             total, _ = engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], clip_norm, factor=factor)
@@ -149,14 +142,12 @@ def test_an_algorithm_s_own_factor_is_that_of_each_norm_and_keeps_the_bound(name
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_sum_is_that_of_the_float64_loop(name: str, capacity: int) -> None:
     inputs, labels = data_of(name, 6)
-    model, weights = model_of(name), [0.5, 0.0, 1.0, -1.0, 2.0, 0.25]
+    model, weights = model_of(name), torch.tensor([0.5, 0.0, 1.0, -1.0, 2.0, 0.25])
     rows = oracle.per_item_gradients(model, inputs, labels)
     engine = ClippingEngine(FlatParameters(model), capacity)
     for factors in (weights, None):
-        expected = oracle.clipped_sum(rows, math.inf, factors or [1.0] * 6)
-        given = None if factors is None else torch.tensor(factors)
-        found = flat_in_order(engine, engine.gradient_sum(inputs, labels, given))
-        assert float((found - expected).norm() / expected.norm()) < 1e-5
+        found = flat_in_order(engine, engine.gradient_sum(inputs, labels, factors))
+        assert oracle.relative(found, oracle.clipped_sum(rows, math.inf, factors)) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -194,42 +185,6 @@ def test_empty_and_single_batches(name: str, items: int) -> None:
     assert float(engine.gradient_sum(inputs, labels).norm()) == pytest.approx(float(norms.sum()), rel=1e-4)
 
 
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None)
-@given(
-    clip_norm=st.floats(1e-3, 10.0),
-    left_out=st.integers(0, 5),
-    weights=st.lists(st.floats(0.0, 1.0, width=32), min_size=6, max_size=6),
-    seed=st.integers(0, 2**31),
-)
-def test_one_item_moves_the_sum_by_at_most_clip_norm(
-    clip_norm: float, left_out: int, weights: list[float], seed: int
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    scale = float(torch.rand(1, generator=generator)) * 50
-    inputs = torch.rand(6, 1, 28, 28, generator=generator) * scale
-    labels = torch.randint(0, 62, (6,), generator=generator)
-    model = nn.Sequential(nn.Conv2d(1, 3, 5, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(192, 62))
-    engine = ClippingEngine(FlatParameters(model))
-    w = torch.tensor(weights)
-    keep = torch.arange(6) != left_out
-    with_item, _ = engine.clipped_sum(inputs, labels, clip_norm, w)
-    without, _ = engine.clipped_sum(inputs[keep], labels[keep], clip_norm, w[keep])
-    rounding = 1e-6 * clip_norm * 6
-    assert float((with_item.double() - without.double()).norm()) <= clip_norm + rounding
-
-
-@pytest.mark.slow
-def test_a_clipped_gradient_is_never_longer_than_the_clip_norm() -> None:
-    """The rounding margin: no float32 rounding of the norm may lengthen a contribution."""
-    inputs, labels = data_of("small_cnn", 64)
-    engine = ClippingEngine(FlatParameters(model_of("small_cnn")))
-    for i in range(64):
-        total, norms = engine.clipped_sum(inputs[i : i + 1] * (1 + i), labels[i : i + 1], 0.1)
-        assert float(norms[0]) > 0.1
-        assert float(total.double().norm()) <= 0.1
-
-
 @contextmanager
 def shortening(precision: str) -> Iterator[None]:
     """What training scripts allow for speed."""
@@ -254,9 +209,9 @@ class Shortened(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize("name", ["leaf_cnn", "every_layer", "words", "head along"])
+@pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", "every_layer", "words", "head along"])
 def test_products_that_are_shortened_lengthen_no_sum(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As training scripts allow it for speed: the model's passes may be shortened, norms and sums may not."""
+    """As training scripts allow it: the model's passes may be shortened, norms and sums may not; nor may rounding."""
     inputs, labels = data_of(name, 16)
     engine = ClippingEngine(FlatParameters(model_of(name)))
     monkeypatch.setattr(convolution, "_KEEP_BYTES", convolution._KEEP_BYTES if kept else 0)
@@ -275,37 +230,13 @@ def test_an_item_that_is_not_finite_contributes_nothing(name: str, number: float
     inputs[0, 0, 3, 3] = number
     total, norms = engine.clipped_sum(inputs, labels, 1.0)
     assert not math.isfinite(float(norms[0])) and torch.allclose(norms[1:], right)
-    assert float((total - expected).norm() / expected.norm()) < 1e-6
+    assert oracle.relative(total, expected) < 1e-6
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(6), nn.BatchNorm1d(6, affine=False)])
 def test_batch_norm_is_refused(norm: nn.Module) -> None:
     with pytest.raises(ModelError, match=r"'1' is BatchNorm1d: it mixes the items"):
         ClippingEngine(FlatParameters(nn.Sequential(nn.Linear(5, 6), norm, nn.Linear(6, 3))))
-
-
-class Centred(nn.Module):
-    """No layer of it mixes items; what it does between them does."""
-
-    def __init__(self, scale: float) -> None:
-        super().__init__()
-        self.first, self.last, self.scale = nn.Linear(5, 6), nn.Linear(6, 3), scale
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.first(inputs)
-        logits: Tensor = self.last(hidden - hidden.mean(dim=0))
-        return self.scale * logits
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scale", [1.0, 1e-4])
-def test_a_model_that_mixes_items_between_its_layers_is_found_out(scale: float) -> None:
-    torch.manual_seed(1)
-    inputs, labels = torch.randn(4, 5), torch.tensor([0, 1, 2, 0])
-    with pytest.raises(ModelError, match="treat items one by one"):
-        check_model(Centred(scale), cross_entropy, inputs, labels)
-    for name in ("leaf_cnn", "leaf_lstm", "small_cnn"):
-        assert check_model(model_of(name), cross_entropy, *data_of(name, 4)) == []
 
 
 def test_a_layer_used_twice_is_refused() -> None:
@@ -331,8 +262,8 @@ def test_outputs_that_are_changed_in_place(first: bool) -> None:
     model, inputs, labels = nn.Sequential(*layers), torch.randn(8, 5), torch.arange(8) % 3
     rows = oracle.per_item_gradients(model, inputs, labels)
     total, norms = ClippingEngine(FlatParameters(model)).clipped_sum(inputs, labels, 0.7)
-    assert norms.tolist() == pytest.approx([oracle.norm(row) for row in rows], rel=1e-5)
-    assert float((total.double() - oracle.clipped_sum(rows, 0.7, [1.0] * 8)).norm()) < 1e-5
+    assert norms.tolist() == pytest.approx(rows.norm(dim=1).tolist(), rel=1e-5)
+    assert oracle.relative(total, oracle.clipped_sum(rows, 0.7)) < 1e-5
 
 
 def test_inputs_that_are_changed_in_place_are_refused() -> None:
@@ -392,27 +323,3 @@ def test_opacus_agrees_on_the_norms() -> None:
     squares = [p.grad_sample.flatten(1).square().sum(1) for p in peer.parameters()]
     _, norms = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 1.0)
     assert torch.allclose(norms, torch.stack(squares).sum(0).sqrt(), rtol=1e-5)
-
-
-def test_any_loss_of_output_and_target() -> None:
-    """A regression on two numbers: the squared error, clipped item by item, against a float64 loop."""
-    torch.manual_seed(3)
-    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
-    inputs, targets = torch.randn(9, 5), torch.randn(9, 2)
-
-    def squared_error(outputs: Tensor, wanted: Tensor) -> Tensor:
-        return (outputs - wanted).square().sum(1)
-
-    exact = copy.deepcopy(model).double()
-    expected = torch.zeros(sum(p.numel() for p in exact.parameters()), dtype=torch.float64)
-    for item, wanted in zip(inputs.double(), targets.double(), strict=True):
-        parts = torch.autograd.grad(squared_error(exact(item[None]), wanted[None]).sum(), list(exact.parameters()))
-        gradient = torch.cat([part.flatten() for part in parts])
-        expected += gradient * min(1.0, 0.7 / float(gradient.norm()))
-    for capacity in (192, 4):
-        engine = ClippingEngine(FlatParameters(copy.deepcopy(model)), capacity, squared_error)
-        total, _ = engine.clipped_sum(inputs, targets, 0.7)
-        assert torch.allclose(flat_in_order(engine, total), expected, rtol=1e-4, atol=1e-5)
-    mean = ClippingEngine(FlatParameters(copy.deepcopy(model)), item_loss=nn.MSELoss())
-    with pytest.raises(ModelError, match=r"Expected loss to be one number an item, shape \(9,\), got \(\)"):
-        mean.clipped_sum(inputs, targets, 0.7)

@@ -1,14 +1,17 @@
 """A small prepared data set and partition on disk, for runs from end to end."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
+from subjectdp.training.run import train_run
 
 SUBJECTS, ITEMS = 6, 40
 
@@ -53,3 +56,27 @@ def build(folder: Path, run: dict[str, Any]) -> tuple[Path, Path]:
         write_prepared(prepared, image_content(), "leaf_json", [], 0.2)
     make_partition(prepared, partition, RunConfig.model_validate(run))
     return prepared, partition
+
+
+def train(folder: Path, name: str, run: dict[str, Any], report: Callable[[str], None] = lambda line: None) -> Path:
+    """A run on the data set of ``folder``; returns the folder of its results."""
+    prepared, partition = build(folder, run)
+    train_run(run, prepared, partition, folder / name, folder / "cache", report)
+    return folder / name
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+def at_round(round_: int, action: Callable[[], object]) -> Callable[[str], None]:
+    """A report that acts when a round has been evaluated, before its checkpoint."""
+    return lambda line: action() if f" round {round_}/" in line else None
+
+
+def killed(round_: int, train: Callable[[Callable[[str], None]], object]) -> None:
+    def kill() -> None:
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        train(at_round(round_, kill))

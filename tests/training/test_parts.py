@@ -17,12 +17,10 @@ from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.sampling.batches import BatchStatistics
 from subjectdp.training import build
-from subjectdp.training import run as run_module
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 from subjectdp.training.federation import descend, make_optimiser
 from subjectdp.training.records import LoggedStep, StepLog
 from subjectdp.training.rounds import IterateAverage, evaluate
-from subjectdp.training.run import train_run
 from subjectdp.training.silo_step import _share_above
 from training import small_world
 
@@ -42,14 +40,16 @@ def test_the_log_sorts_its_rows_and_reads_fractions_that_were_left_on_the_device
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("momentum", 0.9)])
-def test_descent_is_torchs_to_the_bit(name: str, momentum: float) -> None:
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_descent_is_torchs_to_the_bit(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     ours = torch.randn(1001, generator=generator)
     theirs = ours.clone()
     settings = OptimizerConfig.model_validate({"name": name, "learning_rate": 0.3})
     optimiser = make_optimiser(ours, settings)
-    reference = torch.optim.SGD([theirs], lr=0.3, momentum=momentum)
+    momentum = 0.9 if name == "momentum" else 0.0
+    sgd, adam = torch.optim.SGD([theirs], lr=0.3, momentum=momentum), torch.optim.Adam([theirs], lr=0.3)
+    reference = adam if name == "adam" else sgd
     for _ in range(3):
         gradient = torch.randn(1001, generator=generator)
         descend(optimiser, ours, gradient)
@@ -128,8 +128,7 @@ def trained(folder: Path, name: str, rounds: int, part: float | None) -> tuple[n
         training={"rounds": rounds, "batch_size": 8, "local_steps": 1, "averaged_rounds": part},
         privacy={"noise_multiplier": 1.0},
     )
-    prepared, partition = small_world.build(folder, config)
-    train_run(config, prepared, partition, folder / name, folder / "cache", lambda line: None)
+    small_world.train(folder, name, config)
     model = load_file(folder / name / "model.safetensors")
     vector = np.concatenate([model[key].numpy().ravel() for key in sorted(model)])
     return vector, pd.read_parquet(folder / name / "rounds.parquet")
@@ -137,10 +136,9 @@ def trained(folder: Path, name: str, rounds: int, part: float | None) -> tuple[n
 
 @pytest.mark.slow
 def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_statements: None
 ) -> None:
     """Runs of 1, 2 and 3 rounds give the newest models; the run with an average of all must save their mean."""
-    monkeypatch.setattr(run_module, "_privacy", lambda plan: {})
     monkeypatch.setattr(build, "noise_name", lambda *_: "shared")  # which else is each run's own
     newest = [trained(tmp_path, f"newest{rounds}", rounds, None) for rounds in (1, 2, 3)]
     mean, table = trained(tmp_path, "mean", 3, 1.0)
@@ -152,27 +150,21 @@ def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
     assert float(table["test_loss"].iloc[-1]) != pytest.approx(losses[2], rel=1e-4)
 
 
-@pytest.mark.parametrize("count", [1, 3, 7, 512])
+@pytest.mark.parametrize("count", [0, 1, 3, 7, 512])
 @pytest.mark.parametrize("of_each", [False, True])
 def test_the_share_is_torchs_mean_in_float32(count: int, of_each: bool) -> None:
+    """NaN for none; a norm at the bound is not above it, and one that is not finite counts by comparison."""
     generator = torch.Generator().manual_seed(count)
     norms = torch.rand(count, generator=generator)
+    norms[2:5] = torch.tensor([0.5, math.inf, math.nan])[: max(0, count - 2)]
     bound = torch.rand(count, generator=generator) if of_each else 0.5
-    assert _share_above(norms, bound) == (norms > bound).to(torch.float32).mean().item()
-
-
-def test_a_norm_at_the_bound_is_not_above_it_and_one_that_is_not_finite_counts_by_comparison() -> None:
-    norms = torch.tensor([1.0, 1.000001, math.inf, math.nan])
-    assert _share_above(norms, 1.0) == 0.5
-
-
-@pytest.mark.parametrize("bound", [1.0, torch.empty(0)])
-def test_no_units_have_no_share(bound: float | torch.Tensor) -> None:
-    assert math.isnan(float(_share_above(torch.empty(0), bound)))
+    wanted = (norms > bound).to(torch.float32).mean()
+    assert torch.equal(torch.as_tensor(_share_above(norms, bound)).isnan(), wanted.isnan())
+    assert count == 0 or _share_above(norms, bound) == wanted.item()
 
 
 CPU = torch.device("cpu")
-MODEL = {"name": "handwriting_head", "parameters": {}}
+MODEL: dict[str, Any] = {"name": "handwriting_head", "parameters": {}}
 
 
 def features(images: Tensor) -> Tensor:
@@ -214,21 +206,11 @@ def test_a_whole_file_is_read_and_a_broken_one_made_anew(tmp_path: Path) -> None
         assert torch.equal(cache.table(4, refuse), table + 1)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"data": {"x": "2"}},
-        {"model": {**MODEL, "name": "scattering_head"}},
-        {"model": {**MODEL, "parameters": {"a": 1}}},
-    ],
-)
-def test_other_data_and_models_have_other_files(tmp_path: Path, other: dict[str, dict[str, object]]) -> None:
-    asked = {"data": {"x": "1"}, "model": MODEL}
-    assert FeatureCache(tmp_path, **asked).path != FeatureCache(tmp_path, **{**asked, **other}).path  # type: ignore[arg-type]
-
-
-def test_other_learned_weights_have_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hash of the weights is a constant of the code, whose fingerprint is part of the key."""
-    before = FeatureCache(tmp_path, {}, MODEL).path
+def test_other_data_models_and_weights_have_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash of learned weights is a constant of the code, whose fingerprint is part of the key."""
+    others = [{**MODEL, "name": "scattering_head"}, {**MODEL, "parameters": {"a": 1}}]
+    paths = [FeatureCache(tmp_path, {"x": "1"}, model).path for model in (MODEL, *others)]
+    paths.append(FeatureCache(tmp_path, {"x": "2"}, MODEL).path)
     monkeypatch.setattr("subjectdp.training.device_data.fingerprint", lambda stage: f"changed {stage}")
-    assert FeatureCache(tmp_path, {}, MODEL).path != before
+    paths.append(FeatureCache(tmp_path, {"x": "1"}, MODEL).path)
+    assert len(set(paths)) == 5

@@ -12,9 +12,7 @@ from safetensors.numpy import load_file
 
 from subjectdp.errors import PrivacyError, StorageError
 from subjectdp.training import build, checkpoints
-from subjectdp.training import run as run_module
 from subjectdp.training.checkpoints import BYTES, SECRET, forget_secret, run_secret
-from subjectdp.training.run import train_run
 from training import small_world
 
 CHANGES: dict[str, Any] = {
@@ -24,29 +22,15 @@ CHANGES: dict[str, Any] = {
 }
 
 
-class KilledError(Exception):
-    """Stands for the end of the process."""
-
-
-@pytest.fixture(autouse=True)
-def quick_statements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "_privacy", lambda inputs: {"of": repr(inputs.plan)})
+pytestmark = pytest.mark.usefixtures("quick_statements")
 
 
 def train(folder: Path, name: str, report: Callable[[str], None] = lambda line: None) -> Path:
-    config = small_world.config(**CHANGES)
-    prepared, partition = small_world.build(folder, config)
-    train_run(config, prepared, partition, folder / name, folder / "cache", report)
-    return folder / name
+    return small_world.train(folder, name, small_world.config(**CHANGES), report)
 
 
 def killed(folder: Path, name: str) -> Path:
-    def report(line: str) -> None:
-        if " round 2/" in line:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        train(folder, name, report)
+    small_world.killed(2, lambda report: train(folder, name, report))
     return folder / name
 
 

@@ -1,6 +1,7 @@
 """Algorithms beyond the papers from end to end: runs, resuming, records, and what cannot run."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from algorithms import tiny
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode
-from subjectdp.training.run import train_run
 from training import small_world
 
 SOUND = {"mode": "sound", "epsilon": 8.0, "delta": 1e-3}
@@ -37,26 +37,15 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def config(name: str, **changes: Any) -> dict[str, Any]:
-    merged = {**RELEASE, **RUNS[name]}
-    base = small_world.config(training={"rounds": 3, "optimizer": {"name": "momentum"}})
-    made = small_world.config(**{**merged, **changes})
-    made["training"] = {**base["training"], **made["training"], "rounds": 3}
-    return made
-
-
-def trained(folder: Path, name: str) -> Path:
-    run = config(name)
-    prepared, partition = small_world.build(folder, run)
-    output = folder / name
-    train_run(run, prepared, partition, output, folder / "cache", lambda line: None)
-    return output
+def config(name: str) -> dict[str, Any]:
+    training = {"rounds": 3, "optimizer": {"name": "momentum"}, **RUNS[name].get("training", {})}
+    return small_world.config(**{**RELEASE, **RUNS[name], "training": training})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_kind_of_run_states_the_epsilon_that_it_was_asked_for(name: str, tmp_path: Path) -> None:
-    output = trained(tmp_path, name)
+    output = small_world.train(tmp_path, name, config(name))
     manifest = json.loads((output / "manifest.json").read_text())
     steps = pd.read_parquet(output / "steps.parquet")
     sound = manifest["privacy"]["sound"]["subject"]
@@ -81,6 +70,5 @@ def test_every_kind_of_run_states_the_epsilon_that_it_was_asked_for(name: str, t
 def test_a_silo_beyond_the_bound_on_a_subjects_silos_stops_the_run() -> None:
     """Weights are checked against the plan, not believed."""
     plan = tiny.tiny_plan("subject_release", None, AccountingMode.SOUND)
-    plan = type(plan)(**{**vars(plan), "silos_per_subject": 1})
     with pytest.raises(PrivacyError, match="silos of one subject"):
-        tiny.tiny_run(plan).run_round(1)
+        tiny.tiny_run(replace(plan, silos_per_subject=1)).run_round(1)

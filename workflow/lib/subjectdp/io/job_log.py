@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Literal, TextIO
 
 from subjectdp.errors import DownloadError, StorageError, SubjectDPError, WorkerError
 
@@ -48,15 +48,13 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
         try:
             yield
         except SubjectDPError as problem:
-            for stream in (log, console):
-                print(f"error: {problem}", file=stream, flush=True)
+            _say(f"error: {problem}", log, console)
             if not isinstance(problem, _PASSING):
                 print(_NO_RETRY, file=log, flush=True)
             raise SystemExit(EXIT_USER_ERROR) from problem
         except (Stopped, KeyboardInterrupt) as problem:
             stop = problem if isinstance(problem, Stopped) else Stopped(signal.SIGINT)
-            for stream in (log, console):
-                print(f"stopped: {stop}", file=stream, flush=True)
+            _say(f"stopped: {stop}", log, console)
             raise SystemExit(stop.exit_status) from None
         except BaseException:
             traceback.print_exc(file=log)
@@ -64,6 +62,11 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
         finally:
             root.removeHandler(handler)
             root.setLevel(level)
+
+
+def _say(line: str, *streams: io.TextIOBase | TextIO) -> None:
+    for stream in streams:
+        print(line, file=stream, flush=True)
 
 
 def would_fail_again(path: Path | str) -> bool:

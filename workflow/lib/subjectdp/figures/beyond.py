@@ -167,13 +167,13 @@ def _panel(runs: pd.DataFrame, sweep: Sweep, quantity: str, every: pd.DataFrame,
 
 def _draw(axes: Axes, values: pd.DataFrame, sweep: Sweep, styles: dict[str, Style], across: Collection[str]) -> None:
     """Marks at the places of the sweep, hollow where the column ``hollow`` says so; ``across``: lines instead."""
-    for name, aside in parts.shifts(in_order(values["series"])).items():
+    for name in in_order(values["series"]):
         part = values[values["series"] == name]
         if name in across:
             _draw_across(axes, part.iloc[0], styles[name])
             continue
         for hollow, marks in part.groupby("hollow"):
-            parts.draw_marks(axes, marks, styles[name], bool(hollow), aside)
+            parts.draw_marks(axes, marks, styles[name], bool(hollow))
     places = values.loc[~values["series"].isin(list(across)), "x"]
     parts.logarithmic(axes, sorted(set(places)), sweep.words, sweep.ticks)
     _accuracy_axis(axes, values)

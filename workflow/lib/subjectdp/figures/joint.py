@@ -269,15 +269,10 @@ def _rounds_panel(table: pd.DataFrame, key: str, words: str, styles: dict[str, S
     values = _standard_errors(table.assign(x=table["rounds"]))
 
     def draw(axes: Axes) -> None:
-        aside = parts.shifts(list(styles))
         for (series, quantity), part in values.groupby(["series", "quantity"], sort=True):
             hollow = str(quantity).endswith("_last")
-            parts.draw_marks(axes, part, styles[str(series)], hollow, aside[str(series)])
+            parts.draw_marks(axes, part, styles[str(series)], hollow)
         parts.logarithmic(axes, sorted(values["x"].unique()), "rounds of the run")
-        # marks stand aside from their places, so that axes do not see them
-        low, high = float(np.nanmin(values[["low", "mean"]])), float(np.nanmax(values[["high", "mean"]]))
-        space = 0.06 * (high - low) or 1.0
-        axes.set_ylim(max(0.0, low - space), high + space)
         axes.set_ylabel(words)
 
     return parts.dataset_panel(table, key, draw, values, weight=2 / 3)  # three beside one another

@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
-from matplotlib.transforms import ScaledTranslation
 
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel
 from subjectdp.figures.style import Style, in_order
@@ -86,15 +85,11 @@ def draw_lines(axes: Axes, values: pd.DataFrame, styles: dict[str, Style], most_
         draw_band_line(axes, values[values["series"] == name], styles[name], most_marks)
 
 
-def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool, shift: float = 0.0) -> None:
-    """Marks with error bars, joined by a line; ``hollow`` ones by a thin dotted line.
-
-    ``shift``: horizontal shift in points, so that equal values do not hide one another.
-    """
+def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool) -> None:
+    """Marks with error bars, joined by a line; ``hollow`` ones by a thin dotted line."""
     part = part.sort_values("x")
     x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
     half = (part["high"] - part["mean"]).fillna(0.0).to_numpy(dtype=float)
-    aside = ScaledTranslation(shift / 72, 0, axes.figure.dpi_scale_trans)
     axes.errorbar(
         x,
         mean,
@@ -107,13 +102,7 @@ def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool, shift
         markerfacecolor="white" if hollow else style.color,
         elinewidth=1.1,
         capsize=2,
-        transform=axes.transData + aside,
     )
-
-
-def shifts(names: Sequence[str]) -> dict[str, float]:
-    """Horizontal shift of each series' marks in points, centred at 0."""
-    return {name: 2.2 * (place - (len(names) - 1) / 2) for place, name in enumerate(names)}
 
 
 def draw_rows(axes: Axes, names: Sequence[str]) -> dict[str, int]:

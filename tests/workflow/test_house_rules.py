@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import architecture
 from subjectdp.algorithms.registry import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
@@ -223,3 +224,29 @@ def test_light_processes_stay_light(modules, seen, kept_out):
 def test_the_default_profile_cannot_silence_another():
     for line in (ROOT / "workflow/profiles/default/config.yaml").read_text().splitlines():
         assert not re.match(r"(executor|jobs|cores|default-resources|set-resources|retries)\b", line)
+
+
+CIRCLES: dict[bool, list[list[str]]] = {
+    False: [],
+    # splits names, for the type checker, the Content that it divides
+    True: [["data.content", "data.splits"]],
+}
+"""Modules that import one another: at run time, and with the imports that only a type checker reads."""
+
+
+def without_numbers(text: str) -> str:
+    """Line counts change with every commit; they need not be exact."""
+    return re.sub(r"\d[\d,]*", "N", text)
+
+
+def test_the_page_is_current() -> None:
+    page = architecture.PAGE.read_text(encoding="utf-8")
+    assert without_numbers(architecture.updated(page)) == without_numbers(page), "make architecture"
+    (total,) = re.findall(r"all of them.* ([\d,]+) \|", page)
+    written, now = int(total.replace(",", "")), sum(map(architecture.lines, sum(architecture.layers(), [])))
+    assert abs(written - now) < 0.1 * now, "make architecture"
+
+
+@pytest.mark.parametrize("type_checking", CIRCLES)
+def test_modules_import_one_another_in_the_named_circles_only(type_checking: bool) -> None:
+    assert list(architecture.circles(architecture.import_graph(type_checking))) == CIRCLES[type_checking]

@@ -160,7 +160,8 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
      ["privacy.mode", "'as_published'", "sound when joint.clipping is update"]),
     ("updates in integers",
      "run: {algorithm: joint_noise, joint: {clipping: update, noise: skellam},\n"
-     "      privacy: {mode: sound, accountant: rdp}}", None, ["joint.noise", "'skellam'", "gaussian when joint.clipping is update"]),
+     "      privacy: {mode: sound, accountant: rdp}}", None,
+     ["joint.noise", "'skellam'", "gaussian when joint.clipping is update"]),
     ("fused steps of too few silos", "run: {algorithm: joint_noise, joint: {fused_steps: [1, 2]}}", None,
      ["joint.fused_steps", "[1, 2]", "one number for each of the 16 silos"]),
     ("no steps", f"run: {{algorithm: joint_noise, joint: {{fused_steps: {[0] * 16}}}}}", None,

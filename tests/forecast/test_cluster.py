@@ -1,4 +1,4 @@
-"""The resources that jobs request."""
+"""The work of runs by their configuration, and the resources that jobs request."""
 
 from pathlib import Path
 

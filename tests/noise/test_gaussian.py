@@ -1,4 +1,4 @@
-"""Keyed Gaussian noise: law, independence, no repeats; the tests reject a planted wrong standard deviation."""
+"""Keys and keyed Gaussian noise: law, independence, no repeats; the tests reject a planted wrong deviation."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Integer noise and rounding: laws against scipy and exact divergences, bounds as properties, planted errors."""
+"""Integer noise, rounding, modular sums: laws against scipy, exact divergences, bounds as properties, planted flaws."""
 
 import math
 
@@ -85,13 +85,15 @@ def test_noise_of_several_silos_is_skellam_of_the_sum_of_variances() -> None:
     assert not fits(np.sum([parts[1]] * 3, axis=0), 7.5), "one draw shared by three silos must be seen"
 
 
-def test_no_noise_and_noise_that_the_sampler_cannot_draw() -> None:
+def test_no_noise_and_noise_and_grids_that_cannot_be() -> None:
     assert not skellam(0.0, 9, generator()).any()
     for variance in (-1.0, LARGEST_VARIANCE * 2, math.nan):
         with pytest.raises(PrivacyError, match="variance of Skellam noise"):
             skellam(variance, 9, generator())
     with pytest.raises(PrivacyError, match="joint.bits"):
         Grid.of_bits(32, 1.0, 10).noise(1e5, generator())
+    with pytest.raises(PrivacyError, match="clip_norm"):
+        Grid(1.0, math.inf, 3)
 
 
 @given(st.integers(0, 12), st.floats(1e-3, 1e3), st.integers(1, 300), st.floats(0.0, 1.0), st.integers(0, 2**32 - 1))
@@ -197,11 +199,6 @@ def test_a_fine_grid_costs_nothing_and_a_coarse_one_costs_what_rounding_adds() -
     fine, coarse = Grid.of_bits(16, 1.0, 10_250), Grid.of_bits(2, 1.0, 10_250)
     assert math.sqrt(fine.variance(0.9)) * fine.step == pytest.approx(0.9, rel=1e-3)
     assert math.sqrt(coarse.variance(0.9)) * coarse.step > 10 * 0.9
-
-
-def test_a_grid_has_a_finite_clip_norm() -> None:
-    with pytest.raises(PrivacyError, match="clip_norm"):
-        Grid(1.0, math.inf, 3)
 
 
 MODULI = st.one_of(st.integers(2, 40), st.integers(2, RING))

@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,12 @@ def dry_run(folder: Path, arguments: Sequence[str], environment: dict[str, str])
     server.stdin.flush()
     status, printed = json.loads(server.stdout.readline())
     return subprocess.CompletedProcess(list(arguments), status, printed)
+
+
+def job_counts(printed: str) -> dict[str, int]:
+    """Rule -> number of jobs, from the table that a dry run prints."""
+    table = printed.split("Job stats:")[1].split("total")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
 
 
 @cache

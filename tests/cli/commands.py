@@ -13,13 +13,26 @@ SCENARIOS = ROOT / "config" / "scenarios"
 SMOKE = str(SCENARIOS / "smoke.yaml")
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(arguments)
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    code, out, _ = run(capsys, *arguments, "--json")
-    assert code == 0
-    return json.loads(out)
+def said(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """What a command that ends with ``code`` prints."""
+    found, out, err = run(capsys, *arguments)
+    assert found == code, err
+    return out
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    return json.loads(said(capsys, *arguments, "--json"))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The message of a command that is refused, which comes alone: no output, no usage, no traceback."""
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "") and err.startswith("error: "), err
+    assert "usage:" not in err and "Traceback" not in err
+    return err

@@ -1,4 +1,4 @@
-"""Results of a few runs."""
+"""Results of a few runs, and tables of counts."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from subjectdp.config import load_scenario
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """Two finished runs of the smoke scenario, one that was started, and one from elsewhere."""
+    """Two finished runs of the smoke scenario, and one that was started."""
     runs = load_scenario(SMOKE).runs
     for number, config in enumerate((runs[0], runs[1])):
         folder = tmp_path / "runs" / config.run_id
@@ -36,4 +36,20 @@ def results(tmp_path: Path) -> Path:
         }
         (folder / "manifest.json").write_text(json.dumps(manifest))
     (tmp_path / "runs" / runs[2].run_id).mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in: numbers of people's items, sizes of silos, and a table of visits."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"s{n},{silo},2" for silo, size in (("north", 30), ("south", 40)) for n in range(size)]
+    counts = "subject,silo,items\n" + "\n".join(rows) + "\n"
+    (tmp_path / "counts.csv").write_text(counts)
+    (tmp_path / "bad.csv").write_text(counts + "zoe,north,few\n")
+    (tmp_path / "few.csv").write_text("subject,silo,items\nann,n,6\nann,s,2\nbob,n,3\ncleo,s,9\n")
+    (tmp_path / "sizes.csv").write_text("silo,items\nn,9\ns,11\n")
+    visits = "".join(f"{n % 20},{n % 3},{20 + n},{'fm'[n % 2]},{7 * n},x\n" for n in range(150))
+    (tmp_path / "visits.csv").write_text("patient,site,age,sex,cost,note\n" + visits)
+    (tmp_path / "there.yaml").touch()
     return tmp_path

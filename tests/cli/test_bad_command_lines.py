@@ -1,13 +1,17 @@
 """Wrong command lines: one line that names what is wrong and what is allowed, exit code 2, no usage, no traceback."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
-from cli.commands import SMOKE
-from subjectdp.cli.main import main
+from cli.commands import SMOKE, refused
 
 PLAN = "--rounds 10 --steps-per-round 1 --sampling-probability 0.1"
+COUNTED = "account --algorithm local_item_dp --rounds 5 --steps-per-round 4 --noise-multiplier 2"
+PEOPLE = "account --algorithm local_item_dp --rounds 5 --epochs 2 --batch-size 2 --counts few.csv"
+FIXED = "account --algorithm local_item_dp --rounds 9 --steps-per-round 50 --noise-multiplier 1 --items 1000"
+GROUPS = f"account --mode as_published {PLAN} --max-items-per-subject 8"
 
 # (command line, what the message says)
 CASES: list[tuple[str, list[str]]] = [
@@ -31,6 +35,36 @@ CASES: list[tuple[str, list[str]]] = [
     (f"account --algorithm local_item_dp --noise-multipler 1 {PLAN}",
      ["--noise-multipler", "Did you mean --noise-multiplier?"]),
     (f"account --algorithm local_item_dp --delta 2 {PLAN}", ["delta", "less than 0.1", "2.0"]),
+    (f"account --algorithm user_ldp --clipping update --noise-multiplier 1 {PLAN}",
+     ["--clipping", "item with algorithm user_ldp"]),
+    (f"{GROUPS} --algorithm local_item_dp --group-sizes 4", ["--group-sizes"]),
+    (f"{GROUPS} --algorithm local_group_dp --group-sizes 0", ["--group-sizes"]),
+    *((f"account --run any --{option}", [f"--{option.split()[0]} to be left out with --run and --config"])
+      for option in ("delta 1e-5", "noise-multiplier 5", "colluding-silos 0", "counts c.csv")),
+    ("account --algorithm capped_item_dp --counts counts.csv",
+     ["Expected --rounds, --sampling-probability, --max-items-per-subject to be given"]),
+    (f"{COUNTED} --counts bad.csv --batch-size 6", ["bad.csv, line 72: expected items to be a whole number"]),
+    (f"{COUNTED} --sampling-probability 0.1 --batch-size 6",
+     ["--batch-size to be given with --counts or --silo-sizes only"]),
+    (f"{COUNTED} --counts counts.csv --batch-size 6 --silos 2 --items 60",
+     ["--silos, --items to be left out with --counts"]),
+    (f"{COUNTED} --counts counts.csv --batch-size 61", ["--batch-size to be at most 60"]),
+    (f"{COUNTED} --counts counts.csv --batch-size 0", ["--batch-size to be at least 1"]),
+    (f"{COUNTED} --counts counts.csv --batch-size 6 --sampling-probability 0.1", ["--batch-size to be left out"]),
+    (f"{COUNTED} --counts counts.csv --sampling-probability 0.1 --sampling fixed_batch_size", ["give --batch-size"]),
+    (f"{PEOPLE} --noise-multiplier 5 --silo-sizes sizes.csv", ["one of --counts and --silo-sizes"]),
+    (f"{PEOPLE} --noise-multiplier 5 --steps-per-round 2",
+     ["--epochs to be left out where --steps-per-round is given"]),
+    (f"{PEOPLE} --caps few", ["--caps to be whole numbers with commas"]),
+    *((f"{PEOPLE} --caps 2 --{option}", [f"--{option.split()[0]} to be left out with --caps"])
+      for option in ("statement a.md", "noise-multiplier 5", "by-person", "accountant rdp", "own-noise-only")),
+    (f"{PEOPLE} --figure a.png", ["--figure to be left out with all but --caps"]),
+    (f"{PEOPLE} --epsilon 4 --noise-multiplier 5", ["--epsilon to be left out with --noise-multiplier"]),
+    (f"{PEOPLE} --horizontal none", ["--horizontal to be left out with --mode sound"]),
+    ("audit fed_avg", ["Unknown algorithm 'fed_avg'"]),
+    ("audit higrad_avg_dp --seconds 0", ["--seconds"]),
+    ("init visits.csv --label cost --out visits.csv", ["--out to be a file that ends in .yaml"]),
+    ("init visits.csv --label cost --out there.yaml", ["a file that is not there yet, or --force"]),
     ("inspect", ["dataset", "to be given"]),
     ("inspect mnist", ["'mnist'", "Did you mean 'femnist'?"]),
     ("inspect femnist", ["--path", "where the source upstream lies"]),
@@ -41,10 +75,12 @@ CASES: list[tuple[str, list[str]]] = [
     ("scenario /", ["Expected / to be a readable file"]),
     (f"scenario {SMOKE} --figure figure2", ["'figure2'", "Known: figure1, partition"]),
     (f"scenario {SMOKE} --figur figure1", ["--figur", "Did you mean --figure?", "subjectdp scenario --help"]),
+    ("ledger", ["at least one RUN"]),
     ("plan", ["FILE"]),
     ("runs --results /nowhere", ["/nowhere/runs", "a folder of runs"]),
     ("runs --dataset mnist", ["--dataset", "'mnist'"]),
-    ("runs --algorithm foo", ["algorithm", "'foo'"]),
+    ("runs --algorithm userldp", ["algorithm", "'userldp'", "Did you mean 'user_ldp'"]),
+    ("runs --algorithm higrad_avg_dp:v2", ["Did you mean 'higrad_avg_dp:v"]),
     ("runs --seed first", ["--seed", "a whole number"]),
     ("runs --jsn", ["--jsn", "Did you mean --json?"]),
     ("show", ["RUN_ID"]),
@@ -58,11 +94,15 @@ CASES: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("line", "fragments"), CASES, ids=[line or "nothing" for line, _ in CASES])
-def test_refused_in_one_line(capsys: pytest.CaptureFixture[str], line: str, fragments: list[str]) -> None:
-    assert main(shlex.split(line)) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1, captured.err
-    assert "usage:" not in captured.err and "Traceback" not in captured.err
-    for fragment in fragments:
-        assert fragment in captured.err, captured.err
+def test_refused_in_one_line(capsys: pytest.CaptureFixture[str], tables: Path, line: str, fragments: list[str]) -> None:
+    before = sorted(tables.iterdir())
+    message = refused(capsys, *shlex.split(line))
+    assert message.count("\n") == 1 and all(fragment in message for fragment in fragments), message
+    assert sorted(tables.iterdir()) == before
+
+
+@pytest.mark.parametrize("q", ["0.0004", "0.5005"])
+def test_a_fixed_batch_is_a_whole_number_of_items(capsys: pytest.CaptureFixture[str], q: str) -> None:
+    """Rounded down to no item at all it would cost nothing: ε = 0."""
+    message = refused(capsys, *f"{FIXED} --sampling fixed_batch_size --sampling-probability {q}".split())
+    assert "a whole number of items from 1 to 1000" in message

@@ -1,4 +1,4 @@
-"""What commands print: ``runs`` (finished, under way, damaged), ``scenario``, ``inspect``, ``schema``."""
+"""What commands print: ``runs`` (finished, under way, damaged, alike), scenario, inspect, schema, audit."""
 
 import json
 import math
@@ -8,43 +8,41 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import ROOT, SMOKE, run, run_json
+from cli.commands import ROOT, SMOKE, refused, run_json, said
 from subjectdp.cli.run_folders import clock, read_run_folder
 from subjectdp.config import load_run, load_scenario
+from subjectdp.config.run import settings_apart
 from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned
 from subjectdp.training.records import Recorder
 from subjectdp.training.rounds import Score
 
+Captured = pytest.CaptureFixture[str]
 
-def test_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    listed = run_json(capsys, "runs", "--results", str(results))
-    assert [each["state"] for each in listed].count("done") == 2
-    assert [each["state"] for each in listed].count("stopped") == 1
+
+def test_runs(results: Path, capsys: Captured) -> None:
+    listed = run_json(capsys, "runs", "--results", results)
+    assert sorted(each["state"] for each in listed) == ["done", "done", "stopped"]
     assert [each["epsilon_published"] for each in listed if each["state"] == "done"] == [4.0, 4.0]
-    code, out, _ = run(capsys, "runs", "--results", str(results))
-    assert code == 0
-    assert "12.34" in out
-    assert "3 runs: 2 done, 1 stopped" in out
-    only = run_json(capsys, "runs", "--results", str(results), "--state", "stopped")
+    out = said(capsys, "runs", "--results", results)
+    assert "12.34" in out and "3 runs: 2 done, 1 stopped" in out
+    only = run_json(capsys, "runs", "--results", results, "--state", "stopped")
     assert [each["test_accuracy"] for each in only] == [None]
 
 
-def test_runs_of_a_scenario(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    common = ("runs", "--results", str(results), "--scenario", SMOKE)
+def test_runs_of_a_scenario(results: Path, capsys: Captured) -> None:
+    common = ("runs", "--results", results, "--scenario", SMOKE)
     listed = run_json(capsys, *common)
     assert [each["state"] for each in listed] == ["done", "done", "stopped", "open", "open", "open"]
     assert len(run_json(capsys, *common, "--dataset", "shakespeare")) == 3
     only = run_json(capsys, *common, "--algorithm", "higrad_avg_dp:v1")
     assert [each["label"] for each in only] == ["HiGradAvgDP (v1)"] * 2
-    assert run_json(capsys, *common, "--seed", "7") == []
+    assert run_json(capsys, *common, "--seed", "7") == run_json(capsys, *common, "--algorithm", "user_ldp") == []
     best, second, *_ = run_json(capsys, *common, "--sort", "accuracy")
     assert (best["test_accuracy"], second["test_accuracy"]) == (1.1234, 0.1234)
 
 
-def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(results: Path, capsys: Captured) -> None:
     config = load_scenario(SMOKE).runs[2]
     folder = results / "runs" / config.run_id
     (folder / "config.json").write_text(config.model_dump_json())
@@ -53,12 +51,11 @@ def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(
         recorder.add_round(round_, Score(0.25, 1.5), Score(0.5, 1.5), 0.1)
         recorder.report(folder)
     with owned(folder / ".lock", 0.0):
-        (training,) = run_json(capsys, "runs", "--results", str(results), "--state", "training")
+        (training,) = run_json(capsys, "runs", "--results", results, "--state", "training")
     assert (training["rounds_done"], training["rounds"], training["test_accuracy"]) == (2, 9, 0.25)
-    assert training["seconds_left"] == 0
-    assert training["label"] == "HiGradAvgDP (v1)"
+    assert (training["seconds_left"], training["label"]) == (0, "HiGradAvgDP (v1)")
     assert f"process {os.getpid()} on " in training["note"]
-    (stopped,) = run_json(capsys, "runs", "--results", str(results), "--state", "stopped")
+    (stopped,) = run_json(capsys, "runs", "--results", results, "--state", "stopped")
     assert (stopped["rounds_done"], stopped["seconds_left"], stopped["note"]) == (2, None, None)
 
 
@@ -76,70 +73,91 @@ def test_the_time_left_is_read_as_it_was_written(results: Path, seconds: float, 
     assert clock(round(seconds)) == left and line.endswith(f"{left} left")
 
 
-def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "runs", "--results", str(tmp_path))
-    assert code == 2
-    assert "has anything been run" in err
-    folder = tmp_path / "runs" / "a"
-    folder.mkdir(parents=True)
+def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: Captured) -> None:
+    assert "has anything been run" in refused(capsys, "runs", "--results", tmp_path)
+    manifest = tmp_path / "runs" / "a" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
     changed = sealed({"algorithm": "FedAvg", "rounds_executed": 2}) | {"rounds_executed": 3}
     for text in ("{", "[]", '"x"', json.dumps(changed), '{"final": 3}'):
-        (folder / "manifest.json").write_text(text)
-        code, out, _ = run(capsys, "runs", "--results", str(tmp_path))
-        assert code == 1
-        assert "1 run: 1 broken" in out
+        manifest.write_text(text)
+        assert "1 run: 1 broken" in said(capsys, "runs", "--results", tmp_path, code=1)
     for text in ("{", "[]", json.dumps(changed)):
-        (folder / "manifest.json").write_text(text)
-        code, _, err = run(capsys, "show", "a", "--results", str(tmp_path))
-        assert code == 2
-        assert str(folder / "manifest.json") in err
+        manifest.write_text(text)
+        assert str(manifest) in refused(capsys, "show", "a", "--results", tmp_path)
 
 
-def test_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "scenario", SMOKE)
-    assert (code, err) == (0, "")
-    for config in load_scenario(SMOKE).runs:
-        assert config.run_id in out
+@pytest.fixture
+def alike(tmp_path: Path) -> dict[str, str]:
+    """Begun runs below ``tmp_path``: three of UserLDP whose ids differ in the hash alone, one of FedAvg.
+
+    What is said of each to tell them apart.
+    """
+    power = {"partition": {"distribution": "power", "alpha": 4}}
+    sound = {"privacy": {"mode": "sound"}, "partition": {"max_items_per_subject": 8}}
+    configs = {}
+    for config in map(load_run, [*({"algorithm": "user_ldp", **more} for more in ({}, power, sound)), {}]):
+        (tmp_path / "runs" / config.run_id).mkdir(parents=True)
+        (tmp_path / "runs" / config.run_id / "config.json").write_text(config.model_dump_json())
+        configs[config.run_id] = config.model_dump(mode="json")
+    return {run_id: text for run_id, text in settings_apart(configs).items() if "user_ldp" in run_id}
+
+
+def test_runs_that_are_alike_are_told_apart_by_settings_that_differ(
+    tmp_path: Path, alike: dict[str, str], capsys: Captured
+) -> None:
+    assert sorted(alike.values()) == ["", "distribution=power, alpha=4", "max_items_per_subject=8, mode=sound"]
+    lines = said(capsys, "runs", "--results", tmp_path, "--algorithm", "user_ldp").splitlines()
+    assert lines[0].endswith("settings") and "3 runs: 3 stopped" in lines
+    assert sum(line.endswith("distribution=power, alpha=4") for line in lines) == 1
+    lines = refused(capsys, "show", "femnist-user_ldp-s0", "--results", tmp_path).splitlines()
+    assert lines[0].endswith("got 'femnist-user_ldp-s0', which fits 3:")
+    assert [line.split()[1] for line in lines[1:]] == sorted(alike)
+    assert sum("alpha=4" in line for line in lines) == 1
+
+
+def test_scenario(capsys: Captured) -> None:
+    runs = load_scenario(SMOKE).runs
+    out = said(capsys, "scenario", SMOKE)
+    assert all(config.run_id in out for config in runs)
     content = run_json(capsys, "scenario", SMOKE)
-    assert [each["run_id"] for each in content["runs"]] == [each.run_id for each in load_scenario(SMOKE).runs]
+    assert [each["run_id"] for each in content["runs"]] == [each.run_id for each in runs]
     for each in content["runs"]:
         assert load_run(each["config"]).run_id == each["run_id"]
-        assert each["data_key"] in content["data"]
-        assert each["partition_id"] in content["partitions"]
+        assert each["data_key"] in content["data"] and each["partition_id"] in content["partitions"]
 
 
-def test_scenario_overlay_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_scenario_overlay_and_figure(capsys: Captured, tmp_path: Path) -> None:
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text("sweep: [{seed: [0, 1], training.rounds: 3}]\nselections: {figure1: {seed: 1}}\n")
-    content = run_json(capsys, "scenario", SMOKE, str(overlay))
+    content = run_json(capsys, "scenario", SMOKE, overlay)
     assert [each["config"]["training"]["rounds"] for each in content["runs"]] == [3, 3]
-    content = run_json(capsys, "scenario", SMOKE, str(overlay), "--figure", "figure1")
+    content = run_json(capsys, "scenario", SMOKE, overlay, "--figure", "figure1")
     assert [each["config"]["seed"] for each in content["runs"]] == [1]
-    code, _, err = run(capsys, "scenario", SMOKE, "--figure", "figure7")
-    assert code == 2
-    assert err.startswith("error: Unknown figure of this scenario 'figure7'.")
 
 
-def test_inspect_of_generated_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_of_generated_data(capsys: Captured) -> None:
     content = run_json(capsys, "inspect", "shakespeare", "--source", "embedded")
-    assert content["dataset"] == "shakespeare"
-    assert content["synthetic"] is True
-    assert content["users"] == 60
+    assert (content["dataset"], content["synthetic"], content["users"]) == ("shakespeare", True, 60)
 
 
 @pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="SUBJECTDP_REAL_DATA names no folder")
-def test_inspect_of_real_data(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = Path(os.environ["SUBJECTDP_REAL_DATA"])
-    zipped = str(folder / "femnist_leaf_180_writers.zip")
+def test_inspect_of_real_data(capsys: Captured) -> None:
+    zipped = Path(os.environ["SUBJECTDP_REAL_DATA"]) / "femnist_leaf_180_writers.zip"
     content = run_json(capsys, "inspect", "femnist", "--source", "leaf_json", "--path", zipped)
     assert (content["users"], content["items"], content["classes"]) == (180, 27696, 62)
 
 
-def test_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "schema")
-    assert code == 0
-    assert json.loads(out)["$defs"]["RunConfig"]
-    assert run(capsys, "schema", "--check", "--folder", str(tmp_path))[0] == 1
-    assert run(capsys, "schema", "--write", "--folder", str(tmp_path))[0] == 0
-    assert run(capsys, "schema", "--check", "--folder", str(tmp_path)) == (0, "", "")
-    assert run(capsys, "schema", "--check", "--folder", str(ROOT / "config"))[0] == 0
+def test_schema(tmp_path: Path, capsys: Captured) -> None:
+    assert json.loads(said(capsys, "schema"))["$defs"]["RunConfig"]
+    said(capsys, "schema", "--check", "--folder", tmp_path, code=1)
+    said(capsys, "schema", "--write", "--folder", tmp_path)
+    assert said(capsys, "schema", "--check", "--folder", tmp_path) == ""
+    said(capsys, "schema", "--check", "--folder", ROOT / "config")
+
+
+def test_an_audit_refutes_the_claim_of_v1_within_seconds_and_no_sound_plan(capsys: Captured) -> None:
+    lines = said(capsys, "audit", "higrad_avg_dp:v1", "--seconds", "4").splitlines()
+    assert lines[0] == "1 attack on higrad_avg_dp:v1, about 4 s" and lines[2].endswith("refuted")
+    assert float(lines[2].split()[-3]) > 4.0
+    (found,) = run_json(capsys, "audit", "capped_item_dp", "--seconds", "0.5")
+    assert 0.0 <= found["lower_bound"] < 4.0

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.commands import SMOKE, said
 from subjectdp.cli import doctor
 from subjectdp.cli.doctor import Finding, Level, examine
-from subjectdp.cli.main import main
-
-ROOT = Path(__file__).resolve().parents[2]
-SMOKE = str(ROOT / "config" / "scenarios" / "smoke.yaml")
 
 
 def of(findings: list[Finding], check: str) -> list[Finding]:
@@ -26,15 +23,11 @@ def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sound_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["doctor", "--results", str(tmp_path), "--scenario", SMOKE, "--json"])
-    content = json.loads(capsys.readouterr().out)
-    failed = [each for each in content["findings"] if each["level"] == "FAIL"]
-    assert (code, content["failed"], failed) == (0, 0, [])
-    assert {"python", "packages", "devices", "configuration", "scenario", "disk", "slurm"} <= {
-        each["check"] for each in content["findings"]
-    }
-    assert main(["doctor", "--results", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("good")
+    content = json.loads(said(capsys, "doctor", "--results", tmp_path, "--scenario", SMOKE, "--json"))
+    assert content["failed"] == 0 and "FAIL" not in {each["level"] for each in content["findings"]}
+    checks = {each["check"] for each in content["findings"]}
+    assert {"python", "packages", "devices", "configuration", "scenario", "disk", "slurm"} <= checks
+    assert said(capsys, "doctor", "--results", tmp_path).rstrip().endswith("good")
 
 
 def test_versions_are_compared_with_the_lock(tmp_path: Path) -> None:
@@ -50,13 +43,12 @@ def test_versions_are_compared_with_the_lock(tmp_path: Path) -> None:
 
 
 def test_data_that_are_not_there_fail(tmp_path: Path) -> None:
-    overlay = tmp_path / "real.yaml"
-    overlay.write_text("run: {data: {source: leaf_json, path: " + str(tmp_path / "none.zip") + "}}\n")
-    found = of(examine(tmp_path, [SMOKE, str(overlay)]), "data")
-    assert found and {each.level for each in found} == {Level.FAIL}
-    (tmp_path / "none.zip").write_bytes(b"")
-    found = of(examine(tmp_path, [SMOKE, str(overlay)]), "data")
-    assert {each.level for each in found} == {Level.GOOD}
+    overlay, data = tmp_path / "real.yaml", tmp_path / "none.zip"
+    overlay.write_text(f"run: {{data: {{source: leaf_json, path: {data}}}}}\n")
+    for level in (Level.FAIL, Level.GOOD):
+        found = of(examine(tmp_path, [SMOKE, str(overlay)]), "data")
+        assert {each.level for each in found} == {level}
+        data.write_bytes(b"")
 
 
 def test_a_wrong_scenario_is_a_finding(tmp_path: Path) -> None:

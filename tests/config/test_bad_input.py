@@ -1,4 +1,4 @@
-"""Bad configuration: each case gets one clear line naming key, value and what is allowed."""
+"""Bad configuration: one clear line that names key, value and what is allowed, and where it stands in which file."""
 
 import re
 from pathlib import Path
@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from cli.commands import refused
 from subjectdp.config import load_scenario, load_scenario_from_mapping
 from subjectdp.config.messages import allowed_text, walk_fields
 from subjectdp.config.sections import RunSections
 from subjectdp.errors import ConfigError
 
-# (dotted key of the run, value, what the message must contain besides the key), in run and as an axis
+# (dotted key of the run, value, what the message must contain besides the key)
 RUN_CASES: list[tuple[str, Any, list[str]]] = [
     ("algorithm.name", "fedavg", ["'fedavg'", "Did you mean 'fed_avg'?", "local_item_dp"]),
     ("algorithm", "higrad_avg:v1", ["algorithm.name", "'higrad_avg'", "Did you mean 'higrad_avg_dp'?"]),
@@ -46,16 +47,13 @@ def message_of(content: Any) -> str:
 
 @pytest.mark.parametrize(("key", "value", "fragments"), RUN_CASES, ids=[f"{k}={v}" for k, v, _ in RUN_CASES])
 def test_value_of_a_run(key: str, value: Any, fragments: list[str]) -> None:
+    """In run and as an axis. A shorthand's message names its key, data.source's the key that is then missing."""
     scenarios: list[dict[str, Any]] = [{"run": nested(key, value)}]
     if not isinstance(value, list):
         scenarios.append({"sweep": [{key: value}]})
     for scenario in scenarios:
         message = message_of({"name": "bad", **scenario})
-        assert "\n" not in message
-        # The shorthand's message names the key that it stands for, data.source the key that is then missing.
-        assert key in message
-        for fragment in fragments:
-            assert fragment in message, message
+        assert "\n" not in message and all(fragment in message for fragment in [key, *fragments]), message
 
 
 ONE_OF = {
@@ -89,108 +87,147 @@ def test_a_number_is_one_and_in_its_range(key: str) -> None:
         assert f"Expected run.{key} to be {allowed}, got " in message
 
 
-RELEASE = {"algorithm": "subject_release", "privacy": {"mode": "sound"}}
-WHOLE_CASES: list[tuple[str, dict[str, Any], list[str]]] = [
-    ("unknown section", {"run": {"privcy": {}}}, ["'run.privcy'", "Did you mean 'run.privacy'?"]),
-    ("unknown key", {"run": {"privacy": {"epsilonn": 1}}}, ["'run.privacy.epsilonn'", "privacy.epsilon'?"]),
-    ("one-letter key", {"run": {"q": 1}}, ["'run.q'", "Known: "]),
-    ("key of another section", {"run": {"epsilon": 1}}, ["'run.epsilon'", "mean 'run.privacy.epsilon'?"]),
-    ("axis without section", {"sweep": [{"alpha": [1]}]}, ["'sweep[0].alpha'", "'partition.alpha'"]),
-    ("axis without values", {"sweep": [{"seed": []}]}, ["sweep[0].seed", "[]", "at least one value"]),
-    ("axis of lists", {"sweep": [{"seed": [[1, 2]]}]}, ["sweep[0].seed", "not of lists"]),
-    ("label as number", {"sweep": [{"name": 3}]}, ["sweep[0].name", "text"]),
-    ("too many runs", {"sweep": [{"seed": 1, "partition.silos": [1] * 400, "training.rounds": [4] * 400}]},
+# (what is wrong, the file after its first line "name: x", the line of the problem if it has one, what is said)
+CASES: list[tuple[str, str, int | None, list[str]]] = [
+    ("text for a width", "run:\n  model: {name: small_cnn, parameters: {width: eight}}", 3,
+     ["model.parameters.width", "a whole number from 4 to 4096 that is a multiple of 4", "'eight'"]),
+    ("misspelt parameter", "run:\n  model:\n    name: small_cnn\n    parameters: {widht: 8}", 5,
+     ["'model.parameters.widht'", "Did you mean 'model.parameters.width'?"]),
+    ("width that no group fits", "run:\n  model: {name: small_cnn, parameters: {width: 6}}", 3, ["multiple of 4", "6"]),
+    ("parameter of another model", "run:\n  model: {name: logistic, parameters: {width: 8}}", 3,
+     ["'model.parameters.width'", "Known: model.parameters.pool"]),
+    ("pool", "run:\n  model: {name: logistic, parameters: {pool: 3}}", 3, ["one of 1, 2, 4, 7, 8, 14, 16", "3"]),
+    ("true for a number", "run:\n  model: {parameters: {hidden: true}}", 3, ["a whole number", "True"]),
+    ("number for true", "run:\n  model: {name: handwriting_head, parameters: {from_synthetic: 1}}", 3,
+     ["true or false"]),
+    ("n-grams of nothing", "run:\n"
+     "  data: {dataset: shakespeare}\n  model: {name: char_ngram, parameters: {singles: 0, pairs: 0}}", 4,
+     ["singles", "at least 1 where pairs is 0"]),
+    ("two projections", "run:\n  model: {name: scattering_head, parameters: {directions: 8, components: 16}}", 3,
+     ["model.parameters.components", "0 where directions is not 0", "16"]),
+    ("missing folder", "run:\n  data:\n    source: leaf_json\n    path: /nowhere/leaf", 5,
+     ["data.path", "a file or folder that exists", "'/nowhere/leaf'"]),
+    ("mini-batch above a silo", "run:\n  training:\n    batch_size: 5000", 4,
+     ["training.batch_size", "smallest silo", "288 each", "5000"]),
+    ("British axis", "sweep:\n  - training.optimiser.name: adam", 3, ["Did you mean 'training.optimizer.name'?"]),
+    ("British section", "run:\n  training:\n    optimiser: {name: adam}", 4, ["'run.training.optimizer'?"]),
+    ("key of a run at the top", "seed: 3", 2, ["Write run: {seed: 3};", "--config 'run={seed: 3}'"]),
+    ("dotted key at the top", "training.batch_size: 5", 2, ["Write run: {training: {batch_size: 5}}"]),
+    ("list in a block's section", "sweep:\n  - algorithm: user_ldp\n    privacy: {epsilon: [1, 2]}", 4,
+     ["privacy.epsilon", "sweep: [{privacy.epsilon: [1, 2]}]"]),
+    ("list in run", "run:\n  seed: [0, 1, 2]", 3, ["sweep: [{seed: [0, 1, 2]}]"]),
+    ("one figure", "figures: figure1", 2, ["Write figures: [figure1]."]),
+    ("sweep as a mapping", "sweep:\n  seed: [0, 1]", 2, ["a list", "'- ' before its first key, seed"]),
+    ("empty sweep", "sweep:", 2, ["sweep", "a list", "None"]),
+    ("mode for privacy", "run:\n  privacy: sound", 3, ["Write privacy: {mode: sound}."]),
+    ("name for an optimiser", "run:\n  training: {optimizer: adam}", 3, ["Write optimizer: {name: adam}."]),
+    ("unknown override", "run: {}\nalgorithms:\n  fedavg: {seed: 1}", 4, ["'fedavg'", "Did you mean 'fed_avg'?"]),
+    ("nested selection", "figures: [figure1]\nselections:\n  figure1: {data: {subjects: null}}", 4,
+     ["selections.figure1.data", "Write dotted keys: data.KEY"]),
+    ("unknown figure", "figures:\n  - figure1\n  - figure4", 4, ["'figure4'", "Did you mean 'figure3'?"]),
+    ("unknown selection", "selections:\n  figure1: {sed: 0}", 3, ["'selections.figure1.sed'"]),
+    ("no space after a dash", "sweep:\n  -algorithm: fed_avg", 2, ["sweep", "a list"]),
+    ("no colon", "run:\n  seed 3", 2, ["run", "a mapping", "seed 3"]),
+    ("range", "sweep:\n  - seed: 0..4", 3, ["seed", "a whole number", "0..4"]),
+    ("maybe", "run:\n  joint: {own_noise_only: maybe}", 3, ["true or false", "maybe"]),
+    ("sound without a cap", "run:\n  algorithm: higrad_avg_dp:v3\n  privacy:\n    mode: sound", 5,
+     ["partition.max_items_per_subject", "an enforced cap"]),
+    ("momentum that SGD does not read", "run:\n  training:\n    optimizer: {momentum: 0.5}", 4,
+     ["training.optimizer.momentum", "not read; momentum and adam"]),
+    ("key twice", "run:\n  seed: 1\n  seed: 2", 4, ["'seed' is given twice", "line 4"]),
+    ("unknown section", "run: {privcy: {}}", None, ["'run.privcy'", "Did you mean 'run.privacy'?"]),
+    ("unknown key", "run: {privacy: {epsilonn: 1}}", None, ["'run.privacy.epsilonn'", "privacy.epsilon'?"]),
+    ("one-letter key", "run: {q: 1}", None, ["'run.q'", "Known: "]),
+    ("key of another section", "run: {epsilon: 1}", None, ["'run.epsilon'", "mean 'run.privacy.epsilon'?"]),
+    ("axis without section", "sweep: [{alpha: [1]}]", None, ["'sweep[0].alpha'", "'partition.alpha'"]),
+    ("axis without values", "sweep: [{seed: []}]", None, ["sweep[0].seed", "[]", "at least one value"]),
+    ("axis of lists", "sweep: [{seed: [[1, 2]]}]", None, ["sweep[0].seed", "not of lists"]),
+    ("label as number", "sweep: [{name: 3}]", None, ["sweep[0].name", "text"]),
+    ("too many runs", f"sweep: [{{seed: 1, partition.silos: {[1] * 400}, training.rounds: {[4] * 400}}}]", None,
      ["160000", "at most 100000"]),
-    ("data set override", {"datasets": {"mnist": {}}}, ["data set in datasets", "'mnist'"]),
-    ("data set in data set override", {"datasets": {"femnist": {"data": {"dataset": "shakespeare"}}}},
+    ("data set override", "datasets: {mnist: {}}", None, ["data set in datasets", "'mnist'"]),
+    ("data set in data set override", "datasets: {femnist: {data: {dataset: shakespeare}}}", None,
      ["datasets.femnist.data.dataset", "absent"]),
-    ("algorithm in algorithm override", {"algorithms": {"fed_avg": {"algorithm": "user_ldp"}}},
+    ("algorithm in algorithm override", "algorithms: {fed_avg: {algorithm: user_ldp}}", None,
      ["algorithms.fed_avg.algorithm", "absent"]),
-    ("selection of no run", {"figures": ["figure1"], "selections": {"figure1": {"seed": 9}}},
+    ("selection of no run", "figures: [figure1]\nselections: {figure1: {seed: 9}}", None,
      ["selections.figure1", "at least one run"]),
-    ("parameter of a model as list", {"run": {"model": {"parameters": {"hidden": [1]}}}},
+    ("parameter of a model as list", "run: {model: {parameters: {hidden: [1]}}}", None,
      ["model.parameters.hidden", "a whole number", "[1]"]),
-    ("s > S in a sweep", {"sweep": [{"partition.silos": [4, 16], "training.silos_per_round": 8}]},
+    ("s > S in a sweep", "sweep: [{partition.silos: [4, 16], training.silos_per_round: 8}]", None,
      ["training.silos_per_round", "at most partition.silos (4)", "8"]),
-    ("updates as published",
-     {"run": {"algorithm": "joint_noise", "joint": {"clipping": "update"}}},
+    ("updates as published", "run: {algorithm: joint_noise, joint: {clipping: update}}", None,
      ["privacy.mode", "'as_published'", "sound when joint.clipping is update"]),
     ("updates in integers",
-     {"run": {"algorithm": "joint_noise", "joint": {"clipping": "update", "noise": "skellam"},
-              "privacy": {"mode": "sound", "accountant": "rdp"}}},
+     "run: {algorithm: joint_noise, joint: {clipping: update, noise: skellam},\n"
+     "      privacy: {mode: sound, accountant: rdp}}", None,
      ["joint.noise", "'skellam'", "gaussian when joint.clipping is update"]),
-    ("fused steps of too few silos",
-     {"run": {"algorithm": "joint_noise", "joint": {"fused_steps": [1, 2]}}},
+    ("fused steps of too few silos", "run: {algorithm: joint_noise, joint: {fused_steps: [1, 2]}}", None,
      ["joint.fused_steps", "[1, 2]", "one number for each of the 16 silos"]),
-    ("no steps",
-     {"run": {"algorithm": "joint_noise", "joint": {"fused_steps": [0] * 16}}},
+    ("no steps", f"run: {{algorithm: joint_noise, joint: {{fused_steps: {[0] * 16}}}}}", None,
      ["joint.fused_steps", "at least 1"]),
     ("integer noise and momentum",
-     {"run": {"algorithm": "joint_noise", "joint": {"noise": "skellam"}, "privacy": {"accountant": "rdp"},
-              "training": {"optimizer": {"name": "momentum"}}}},
+     "run: {algorithm: joint_noise, joint: {noise: skellam}, privacy: {accountant: rdp},\n"
+     "      training: {optimizer: {name: momentum}}}", None,
      ["training.optimizer", "'momentum'", "sgd when joint.noise is skellam"]),
-    ("central with local steps", {"run": {"algorithm": "central_sub_dp", "training": {"local_steps": 5}}},
+    ("central with local steps", "run: {algorithm: central_sub_dp, training: {local_steps: 5}}", None,
      ["training.local_steps", "5", "1 or null when algorithm.name is central_sub_dp"]),
-    ("no round left", {"run": {"algorithm": "user_ldp", "training": {"rounds": 3}}},
+    ("no round left", "run: {algorithm: user_ldp, training: {rounds: 3}}", None,
      ["training.rounds", "3", "at least 4"]),
     ("LEAF's bug in LEAF's JSON",
-     {"run": {"data": {"source": "leaf_json", "path": "a.zip", "duplicate_first_image_bug": True}}},
+     "run: {data: {source: leaf_json, path: a.zip, duplicate_first_image_bug: true}}", None,
      ["data.duplicate_first_image_bug", "false when data.source is leaf_json"]),
-    ("unset variable", {"run": {"data": {"source": "leaf_json", "path": "${SUBJECTDP_NO_SUCH}/a.zip"}}},
+    ("unset variable", "run: {data: {source: leaf_json, path: '${SUBJECTDP_NO_SUCH}/a.zip'}}", None,
      ["data.path", "${SUBJECTDP_NO_SUCH}/a.zip", "variables are set"]),
-    ("empty variable", {"run": {"data": {"source": "leaf_json", "path": "${SUBJECTDP_NO_SUCH:-}"}}},
+    ("empty variable", "run: {data: {source: leaf_json, path: '${SUBJECTDP_NO_SUCH:-}'}}", None,
      ["data.path", "not empty"]),
     ("two files of one name",
-     {"sweep": [{"data.source": "leaf_json", "data.path": ["a/all.zip", "b/all.zip"], "seed": [0, 1]}]},
+     "sweep: [{data.source: leaf_json, data.path: [a/all.zip, b/all.zip], seed: [0, 1]}]", None,
      ["data.path", "'b/all.zip'", "'a/all.zip'"]),
     ("two expectations of one source",
-     {"sweep": [{"data.expected.users": [60, 61], "seed": [0, 1]}, {"data.expected.users": 61, "seed": 2}]},
+     "sweep: [{data.expected.users: [60, 61], seed: [0, 1]}, {data.expected.users: 61, seed: 2}]", None,
      ["data.expected", "61", "60"]),
-    ("capped items without a cap", {"run": {"algorithm": "capped_item_dp", "privacy": {"mode": "sound"}}},
-     ["partition.max_items_per_subject", "an enforced cap"]),
-    ("release with local steps", {"run": {**RELEASE, "training": {"local_steps": 2}}},
+    ("release with local steps",
+     "run: {algorithm: subject_release, privacy: {mode: sound}, training: {local_steps: 2}}", None,
      ["training.local_steps", "1 or null when algorithm.name is subject_release"]),
     ("prediction of given noise",
-     {"run": {**RELEASE, "privacy": {"mode": "sound", "predicted_subjects": 9, "noise_multiplier": 1}}},
+     "run: {algorithm: subject_release, privacy: {mode: sound, predicted_subjects: 9, noise_multiplier: 1}}", None,
      ["privacy.predicted_subjects", "null where privacy.noise_multiplier is given"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "fragments"), [case[1:] for case in WHOLE_CASES], ids=[c[0] for c in WHOLE_CASES])
-def test_whole_scenario(content: dict[str, Any], fragments: list[str]) -> None:
-    message = message_of({"name": "bad", **content})
-    assert "\n" not in message
-    for fragment in fragments:
-        assert fragment in message, message
+@pytest.mark.parametrize(("text", "line", "fragments"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_file_is_refused_with_line_and_right_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: int | None, fragments: list[str]
+) -> None:
+    """Files as people write them at first, before anything runs."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: x\n{text}\n")
+    message = refused(capsys, "scenario", file, "--results", tmp_path)
+    assert message.count("\n") == 1
+    assert line is None or f"({file}:{line})" in message or f"{file} to be plain YAML: line {line}:" in message, message
+    assert all(fragment in message for fragment in fragments), message
 
 
-FILE_CASES: list[tuple[str, bytes, list[str]]] = [
-    ("empty", b"", ["a mapping", "nothing"]),
-    ("text", b"hello", ["a mapping", "a str"]),
-    ("not UTF-8", b"run: {}\nname: \xff\xfe\n", ["UTF-8", "0xff in line 2"]),
-    ("a number as key", b"name: a\nrun: {1: 2}\n", ["every key under run", "1"]),
-    ("two documents", b"name: a\n---\nname: b\n", ["plain YAML"]),
-    ("too deep", b"name: a\nrun: " + b"{a: " * 60 + b"1" + b"}" * 60, ["a tree of", "32 levels deep"]),
-    ("absurdly deep", b"name: " + b"[" * 1500, ["plain YAML"]),
-    (
-        "a bomb of aliases",
-        b"name: x\na: &a [1,1,1,1,1,1,1,1,1]\n"
-        + b"".join(b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 9)) for c in range(98, 106)),
-        ["a tree of at most 200000 values"],
-    ),
-]
+ADVICE = """run: {seed: 3}; run: {training: {batch_size: 5}}; figures: [figure1]; run: {data: {dataset: femnist}};
+sweep: [{algorithm: user_ldp, privacy.epsilon: [1, 2]}]; run: {training: {optimizer: {name: adam}}}"""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("content", "fragments"), [case[1:] for case in FILE_CASES], ids=[c[0] for c in FILE_CASES])
-def test_scenario_file(tmp_path: Path, content: bytes, fragments: list[str]) -> None:
-    file = tmp_path / "scenario.yaml"
-    file.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
-        load_scenario(file)
-    assert "\n" not in str(caught.value)
-    for fragment in fragments:
-        assert fragment in str(caught.value)
+def test_the_right_forms_are_right(tmp_path: Path) -> None:
+    """What the messages advise is accepted."""
+    for advice in ADVICE.split(";"):
+        (tmp_path / "mine.yaml").write_text(f"name: x\n{advice.strip()}\n")
+        assert load_scenario(tmp_path / "mine.yaml").runs, advice
+
+
+def test_a_problem_of_an_overlay_names_the_overlay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, over = tmp_path / "base.yaml", tmp_path / "over.yaml"
+    base.write_text("name: x\nrun:\n  training: {rounds: 3}\n")
+    over.write_text("# mine\nrun:\n  training:\n    rounds: 0\n")
+    assert f"({over}:4)" in refused(capsys, "scenario", base, over)
+    over.write_text("description: nothing\n")
+    base.write_text("name: x\nrun:\n  training: {rounds: 0}\n")
+    assert f"({base}:3)" in refused(capsys, "scenario", base, over)
 
 
 def test_missing_file_and_no_file(tmp_path: Path) -> None:
@@ -206,11 +243,8 @@ def test_missing_file_and_no_file(tmp_path: Path) -> None:
 
 def test_several_problems_are_told_at_once() -> None:
     message = message_of({"name": "bad", "run": {"privacy": {"epsilon": 0, "delta": 2}, "training": {"batch_size": 0}}})
-    assert [line.split()[1] for line in message.split("\n")] == [
-        "run.privacy.epsilon",
-        "run.privacy.delta",
-        "run.training.batch_size",
-    ]
+    keys = [line.split()[1] for line in message.split("\n")]
+    assert keys == ["run.privacy.epsilon", "run.privacy.delta", "run.training.batch_size"]
 
 
 def test_a_long_value_is_cut() -> None:

@@ -10,13 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from project_copy import copy_parts
 from subjectdp.config import load_scenario_from_mapping, paths
 from training.outcomes import outcome
 
@@ -28,8 +26,7 @@ class NotRecovered(AssertionError):
     """A result that is wrong without having been refused, a hang, or a recovery that does not work."""
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """A command that has come to its end."""
 
     status: int
@@ -64,13 +61,7 @@ class Running:
 
 
 class Workspace:
-    """One copy of the project.
-
-    Attributes:
-        root: the folder that Snakemake runs in.
-        run: folder of the scenario's only run.
-        prepared: folder of its prepared data.
-    """
+    """One copy of the project: the folder of its only run, of its prepared data, and the manifest that is asked for."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -80,7 +71,6 @@ class Workspace:
         run = scenario.runs[0]
         self.run = root / paths.run_dir(run.run_id)
         self.prepared = root / paths.prepared_dir(run.data_key)
-        self.partition = root / paths.partition_dir(run.partition_id)
         self.manifest = paths.run_file(run.run_id, "manifest.json")
 
     def start(self, *arguments: str) -> Running:
@@ -151,10 +141,6 @@ class Workspace:
         """A copy with all that lies there, times included."""
         shutil.copytree(self.root, target, symlinks=True)
         return Workspace(target)
-
-
-def new_workspace(target: Path) -> Workspace:
-    return Workspace(copy_parts(target))
 
 
 def wait_until(true: Callable[[], bool], running: Running | None = None) -> None:

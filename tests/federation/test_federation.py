@@ -8,30 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from cli.commands import run, run_json
-from federation.world import ALGORITHMS, Here, World, asking, make_world, proposed, simulated
-from subjectdp.cli.main import main
+from cli.commands import refused, run_json, said
+from federation.world import ALGORITHMS, Here, World, make_world, proposed
 from subjectdp.errors import ConfigError, DataError, PrivacyError, WorkerError
-from subjectdp.federation.messages import PLAN, ROUND, pack, unpack
-from subjectdp.federation.proposal import Proposal
-from subjectdp.federation.server import lead, read_federation
+from subjectdp.federation.messages import PLAN, pack, unpack
+from subjectdp.federation.server import lead
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure
 from subjectdp.results.collect import collect_scenario
 from subjectdp.results.inputs import FigureInputs
 
 
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path)
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_federation_gives_the_bits_of_the_simulation(name: str, tmp_path: Path) -> None:
     world = make_world(tmp_path, name)
-    file, silos = read_federation(world.server), world.silos()
-    folder = lead(file, Here(silos))
-    model, expected = load_file(folder / "model.safetensors"), simulated(world, file)
-    assert model.keys() == expected.keys()
-    assert all(torch.equal(model[key], value) for key, value in expected.items())
+    silos = world.silos()
+    assert world.same_as_simulation(world.lead(silos))
     for silo in silos.values():
         (record,) = silo.silo.budget.records().values()
         assert sorted(record.rounds) == [1, 2, 3] and record.kept == 3
@@ -42,77 +40,47 @@ def test_silos_throw_their_own_coins_for_people(tmp_path: Path) -> None:
     changes = {"privacy": {"noise_source": "secure"}, "subject": {"sampling_probability": 0.5}}
     world = make_world(tmp_path, "subject_sampling", **changes)
     silos = world.silos()
-    folder = lead(read_federation(world.server), Here(silos))
+    folder = world.lead(silos)
     assert (folder / "model.safetensors").is_file() and all(silo.said("round 3 answered") for silo in silos.values())
 
 
 def test_secure_noise_is_made_anew_and_its_size_is_the_plans(tmp_path: Path) -> None:
     world = make_world(tmp_path, "subject_release", privacy={"noise_source": "secure"}, training={"rounds": 1})
-    file = read_federation(world.server)
-    inputs, proposal = proposed(file)
-    _, model = asking(file, Here({}))
-    request = pack({"ask": ROUND, "proposal": proposal.model_dump(mode="json"), "round": 1}, model)
-    releases = []
-    for place in ("a", "b"):
-        silo = world.silos(folder=str(tmp_path / place))[10]
-        releases.append(unpack(silo.answer(request))[1])
-    assert releases[0] is not None and releases[1] is not None
-    difference = (releases[0] - releases[1]).double().std() / 2**0.5
-    assert float(difference) == pytest.approx(inputs.plan.silos[0].noise_multiplier, rel=0.1)
-
-
-def request_of(proposal: Proposal, round_: int, model: torch.Tensor, **changes: Any) -> bytes:
-    sent = json.loads(proposal.model_dump_json())
-    for key, value in changes.items():
-        sent[key] = {**sent[key], **value} if isinstance(value, dict) else value
-    return pack({"ask": ROUND, "proposal": sent, "round": round_}, model)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path)
+    one, other = (world.silo(folder=str(tmp_path / place)).release(world.request()) for place in "ab")
+    assert one is not None and other is not None
+    difference = (one - other).double().std() / 2**0.5
+    assert float(difference) == pytest.approx(world.inputs.plan.silos[0].noise_multiplier, rel=0.1)
 
 
 def test_no_round_is_repeated_added_or_answered_twice_in_another_way(world: World) -> None:
-    file = read_federation(world.server)
-    silo = world.silos()[10]
-    _, proposal = proposed(file)
-    _, model = asking(file, Here({}))
-    first = request_of(proposal, 1, model)
+    silo, first = world.silo(), world.request()
     reply = silo.answer(first)
     assert silo.answer(first) == reply and silo.said("the same bits, no more budget")
-    silo = world.silos()[10]  # killed and started again
+    silo = world.silo()  # killed and started again
     assert silo.said("1 of 3 rounds") and silo.answer(first) == reply
-    refused = pack({"silo": 0, "refused": True})
-    assert silo.answer(request_of(proposal, 1, model + 1)) == refused and silo.said("no round is repeated")
-    assert silo.answer(request_of(proposal, 3, model)) != refused
+    assert silo.refuses(world.request(model=world.model + 1), "no round is repeated")
+    assert silo.release(world.request(3)) is not None
     for round_, reason in ((2, "later than 3"), (1, "later than 3"), (4, "1 to 3, the rounds"), (0, "1 to 3")):
-        silo.lines.clear()
-        assert silo.answer(request_of(proposal, round_, model)) == refused and silo.said(reason)
-    (record,) = silo.silo.budget.records().values()
-    assert sorted(record.rounds) == [1, 3]
+        assert silo.refuses(world.request(round_), reason)
+    assert silo.rounds == [[1, 3]]
 
 
 def test_killed_between_ledger_and_release_the_same_request_is_answered_and_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = read_federation(world.server)
-    _, proposal = proposed(file)
-    _, model = asking(file, Here({}))
-
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    silo = world.silos()[10]
+    silo = world.silo()
     monkeypatch.setattr(silo.silo.budget, "keep_release", killed)
     with pytest.raises(KeyboardInterrupt):
-        silo.answer(request_of(proposal, 1, model))
-    again = world.silos()[10]
-    assert unpack(again.answer(request_of(proposal, 1, model + 1)))[0]["refused"]
-    assert unpack(again.answer(request_of(proposal, 1, model)))[1] is not None
+        silo.answer(world.request())
+    again = world.silo()
+    assert again.release(world.request(model=world.model + 1)) is None
+    assert again.release(world.request()) is not None
     for kept in Path(again.site.folder).glob("*.release"):
         kept.unlink()
-    assert unpack(again.answer(request_of(proposal, 1, model)))[0]["refused"] and again.said("is gone")
+    assert again.refuses(world.request(), "is gone")
 
 
 SPOILED: dict[str, tuple[dict[str, Any], str]] = {
@@ -137,24 +105,15 @@ SPOILED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def deep(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    return {**base, **{k: deep(base[k], v) if isinstance(v, dict) and k in base else v for k, v in changes.items()}}
-
-
 @pytest.mark.parametrize("what", SPOILED)
 def test_a_server_that_changes_the_plan_is_refused(what: str, world: World) -> None:
     changes, reason = SPOILED[what]
-    file = read_federation(world.server)
-    _, proposal = proposed(file)
-    _, model = asking(file, Here({}))
-    silo = world.silos()[10]
+    silo = world.silo()
     begun = what.startswith("another seed")
     if begun:
-        assert unpack(silo.answer(request_of(proposal, 1, model)))[1] is not None
-    spoiled = deep(proposal.model_dump(mode="json"), changes)
-    reply, _ = unpack(silo.answer(pack({"ask": ROUND, "proposal": spoiled, "round": 1}, model)))
-    assert reply["refused"] and silo.said(reason), silo.lines
-    assert len(silo.silo.budget.records()) == begun
+        assert silo.release(world.request()) is not None
+    assert silo.refuses(world.request(**changes), reason), silo.lines
+    assert len(silo.rounds) == begun
 
 
 UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -171,31 +130,21 @@ UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_noise_that_silos_share_needs_a_server_that_sees_their_sum_alone(what: str, tmp_path: Path) -> None:
     """And other plans whose ε would not hold between machines."""
     name, changes, reason = UNFIT[what]
-    world = make_world(tmp_path, name, **changes)
-    _, proposal = proposed(read_federation(world.server))
-    silo = world.silos()[10]
-    silo.answer(pack({"ask": PLAN, "proposal": proposal.model_dump(mode="json")}))
-    assert silo.said("refused: ") and silo.said(reason), silo.lines
+    silo = (world := make_world(tmp_path, name, **changes)).silo()
+    assert silo.refuses(world.request(ask=PLAN), reason), silo.lines
 
 
 def test_silos_in_turn_are_asked_in_their_turn_alone(tmp_path: Path) -> None:
     world = make_world(tmp_path, training={"silos_per_round": 2, "rounds": 4})
-    file, silos = read_federation(world.server), world.silos()
-    folder = lead(file, Here(silos))
-    rounds = [sorted(*(record.rounds for record in silo.silo.budget.records().values())) for silo in silos.values()]
-    assert rounds == [[1, 2, 4], [1, 3, 4], [2, 3]]
-    model, expected = load_file(folder / "model.safetensors"), simulated(world, file)
-    assert all(torch.equal(model[key], value) for key, value in expected.items())
-    _, proposal = proposed(file)
-    _, model_sent = asking(file, Here({}))
-    fresh = world.silos(folder=str(tmp_path / "fresh"))[10]
-    assert unpack(fresh.answer(request_of(proposal, 3, model_sent)))[0]["refused"] and fresh.said("this silo's turn")
+    silos = world.silos()
+    assert world.same_as_simulation(world.lead(silos))
+    assert [silo.rounds for silo in silos.values()] == [[[1, 2, 4]], [[1, 3, 4]], [[2, 3]]]
+    assert world.silo(folder=str(tmp_path / "fresh")).refuses(world.request(3), "this silo's turn")
 
 
 def test_a_second_run_on_the_same_people_counts_on_top(world: World) -> None:
-    file = read_federation(world.server)
-    lead(file, Here(world.silos()))
-    second = file.model_copy(update={"run": {**file.run, "seed": 1}})
+    world.lead()
+    second = world.file.model_copy(update={"run": {**world.file.run, "seed": 1}})
     silos = world.silos()
     with pytest.raises(PrivacyError, match="refused the plan"):
         lead(second, Here(silos))
@@ -204,52 +153,42 @@ def test_a_second_run_on_the_same_people_counts_on_top(world: World) -> None:
 
 
 def test_the_agreed_plan_is_the_only_one(world: World) -> None:
-    file = read_federation(world.server)
-    _, proposal = proposed(file)
-    other = world.silos(plan="0" * 64)[10]
-    request = pack({"ask": PLAN, "proposal": proposal.model_dump(mode="json")})
-    assert unpack(other.answer(request))[0]["refused"] and other.said("is not the one that this silo's file names")
-    assert unpack(world.silos(plan=proposal.digest)[10].answer(request)) == ({"silo": 0}, None)
+    request = world.request(ask=PLAN)
+    assert world.silo(plan="0" * 64).refuses(request, "is not the one that this silo's file names")
+    assert unpack(world.silo(plan=world.proposal.digest).answer(request)) == ({"silo": 0}, None)
 
 
 def test_the_cap_is_enforced_and_said_at_the_silo_alone(tmp_path: Path) -> None:
     world = make_world(tmp_path, "capped_item_dp", partition={"max_items_per_subject": 4})
     silos = world.silos()
-    lead(read_federation(world.server), Here(silos))
+    world.lead(silos)
     for silo in silos.values():
         assert silo.said("cap of 4 items a person: ") and silo.said("items of 6 people are left out")
 
 
 def test_a_damaged_ledger_and_changed_data_stop_everything(world: World) -> None:
-    file = read_federation(world.server)
-    _, proposal = proposed(file)
-    _, model = asking(file, Here({}))
-    silo = world.silos()[10]
-    silo.answer(request_of(proposal, 1, model))
-    changed = world.silos()[10]
+    silo = world.silo()
+    silo.answer(world.request())
+    changed = world.silo()
     changed.silo.data = replace(changed.silo.data, sha256="0" * 64)
-    assert unpack(changed.answer(request_of(proposal, 2, model)))[0]["refused"] and changed.said("data have changed")
+    assert changed.refuses(world.request(2), "data have changed")
     (ledger,) = Path(silo.site.folder).glob("*.json")
     ledger.write_text(ledger.read_text().replace('"kept": 1', '"kept": 0'))
-    assert unpack(silo.answer(request_of(proposal, 2, model)))[0]["refused"] and silo.said("is damaged")
+    assert silo.refuses(world.request(2), "is damaged")
     with pytest.raises(PrivacyError, match="damaged"):
-        world.silos()
+        world.silo()
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 40, pack({"ask": "all"}), pack({"proposal": {"name": "a"}})])
 def test_hostile_bytes_are_refused_and_end_no_silo(content: bytes, world: World) -> None:
-    silo = world.silos()[10]
-    assert unpack(silo.answer(content))[0]["refused"] and silo.said("refused: ")
-    _, model = asking(read_federation(world.server), Here({}))
-    _, proposal = proposed(read_federation(world.server))
-    assert unpack(silo.answer(request_of(proposal, 1, model[:-1])))[0]["refused"] and silo.said("model of the request")
-    assert not silo.silo.budget.records(), "nothing was released"
+    silo = world.silo()
+    assert silo.refuses(content, "refused: ")
+    assert silo.refuses(world.request(model=world.model[:-1]), "model of the request")
+    assert not silo.rounds, "nothing was released"
 
 
 def test_a_round_without_an_answer_is_given_up_and_goes_on_with_the_next_start(world: World) -> None:
-    file = read_federation(world.server)
     silos = world.silos()
-    link = Here(silos)
 
     class Tired(Here):
         def ask(self, requests: Any, seconds: float) -> dict[int, bytes]:
@@ -259,12 +198,9 @@ def test_a_round_without_an_answer_is_given_up_and_goes_on_with_the_next_start(w
             return found
 
     with pytest.raises(WorkerError, match="Round 2 was given up: no answer of silo 1"):
-        lead(file, Tired(silos))
-    folder = lead(file, link)
-    assert silos[11].said("round 2 was asked for again")
-    expected = simulated(world, file)
-    model = load_file(folder / "model.safetensors")
-    assert all(torch.equal(model[key], value) for key, value in expected.items())
+        lead(world.file, Tired(silos))
+    folder = world.lead(silos)
+    assert silos[11].said("round 2 was asked for again") and world.same_as_simulation(folder)
 
 
 def test_only_releases_and_silo_numbers_leave_a_silo(world: World) -> None:
@@ -276,7 +212,7 @@ def test_only_releases_and_silo_numbers_leave_a_silo(world: World) -> None:
             said.extend(unpack(reply) for reply in found.values())
             return found
 
-    folder = lead(read_federation(world.server), Listening(world.silos()))
+    folder = lead(world.file, Listening(world.silos()))
     assert {key for facts, _ in said for key in facts} == {"silo", "round"}
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["partition"]["silo_items"] == [50, 50, 50] and manifest["partition"]["public_constants"]
@@ -284,19 +220,18 @@ def test_only_releases_and_silo_numbers_leave_a_silo(world: World) -> None:
 
 def test_commands_take_a_federations_run_and_a_silos_ledger(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     silos = world.silos()
-    folder = lead(read_federation(world.server), Here(silos))
-    results = ("--results", str(world.folder / "results"))
-    assert "sound, one item" in run(capsys, "show", folder.name, *results)[1]
-    assert run_json(capsys, "ledger", folder.name, *results)[0]["together"] == pytest.approx(8.0, abs=0.1)
+    run = (world.lead(silos).name, "--results", world.folder / "results")
     (ledger,) = Path(silos[10].site.folder).glob("*.json")
-    assert run_json(capsys, "ledger", str(ledger))[0]["together"] == pytest.approx(8.0, abs=0.1)
-    for code, page, _ in (run(capsys, "statement", folder.name, *results), run(capsys, "statement", str(ledger))):
-        assert code == 0 and "each single record" in page and "NOT FOR RELEASE" in page
+    assert "sound, one item" in said(capsys, "show", *run)
+    for named in (run, (ledger,)):
+        assert run_json(capsys, "ledger", *named)[0]["together"] == pytest.approx(8.0, abs=0.1)
+        page = said(capsys, "statement", *named)
+        assert "each single record" in page and "NOT FOR RELEASE" in page
 
 
 def test_figures_take_a_federations_run(world: World, tmp_path: Path) -> None:
     """All but those of mini-batches, which the silos keep."""
-    folder = lead(read_federation(world.server), Here(world.silos()))
+    folder = world.lead()
     runs = collect_scenario([folder], tmp_path)
     assert runs["subject_guarantee"].tolist() == ["yes"] and runs["train_items"].isna().all()
     inputs = FigureInputs(*(tmp_path / f"{name}.parquet" for name in ("runs", "rounds", "steps")))
@@ -311,10 +246,8 @@ def test_items_of_another_kind_are_refused(world: World, tmp_path: Path) -> None
     table.write_text("a,b,sick\n1,2,yes\n2,1,no\n")
     site = load_site(world.sites[0])
     data = site.data.model_validate({"source": "table", "path": str(table), "label": "sick"})
-    silo = world.silos(data=data)[10]
-    _, proposal = proposed(read_federation(world.server))
-    silo.answer(pack({"ask": PLAN, "proposal": proposal.model_dump(mode="json")}))
-    assert silo.said("refused: Expected"), silo.lines
+    silo = world.silo(data=data)
+    assert silo.refuses(world.request(ask=PLAN), "refused: Expected"), silo.lines
 
 
 @pytest.mark.parametrize(("section", "value"), [("partition", {"distribution": "power"}), ("data", {"subjects": 4})])
@@ -323,7 +256,7 @@ def test_what_a_simulation_alone_reads_is_refused_of_the_server(
 ) -> None:
     world = make_world(tmp_path, **{section: value})
     with pytest.raises(ConfigError, match=f"run.{section}.*left out in a federation"):
-        proposed(read_federation(world.server))
+        proposed(world.file)
 
 
 @pytest.mark.parametrize(
@@ -341,5 +274,4 @@ def test_a_silos_file_is_checked(line: str, message: str, world: World, capsys: 
     lines = [kept for kept in world.sites[0].read_text().splitlines() if not kept.startswith((key, "  ", "data"))]
     data = [] if key == "data" else [f"data: {{source: leaf_json, path: {world.folder / 'leaf-0'}}}"]
     world.sites[0].write_text("\n".join([*lines, *data, line]))
-    assert main(["silo", str(world.sites[0])]) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused(capsys, "silo", world.sites[0])

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from federation.test_federation import request_of
-from federation.world import Here, World, asking, make_world, proposed
+from federation.world import World, make_world
 from subjectdp.errors import WorkerError
 from subjectdp.federation.budget import Budget
 from subjectdp.federation.messages import unpack
-from subjectdp.federation.server import read_federation
 from subjectdp.federation.site import load_site
 from subjectdp.federation.wire import SOCKET, ask_silo
 
@@ -56,11 +54,8 @@ def test_a_killed_silo_never_gives_two_releases_of_a_round(tmp_path: Path) -> No
     """With secure noise, so that a release made anew would differ."""
     changes = {"privacy": {"noise_source": "secure"}, "training": {"rounds": len(DELAYS)}}
     world = make_world(tmp_path, "subject_release", **changes)
-    file = read_federation(world.server)
-    _, proposal = proposed(file)
-    _, model = asking(file, Here({}))
     for round_, delay in enumerate(DELAYS, 1):
-        request, got = request_of(proposal, round_, model), list[bytes | None]()
+        request, got = world.request(round_), list[bytes | None]()
         silo = Process(world)
         asked = threading.Thread(target=lambda silo=silo, request=request, got=got: got.append(silo.ask(request)))
         asked.start()

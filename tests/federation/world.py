@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.partition import Partition
 from subjectdp.data.prepare import fetch_sources, read_source
 from subjectdp.data.store import PreparedData
+from subjectdp.federation.messages import ROUND, pack, unpack
 from subjectdp.federation.proposal import Proposal, propose
-from subjectdp.federation.server import FederationFile, Silos, server_inputs
+from subjectdp.federation.server import FederationFile, lead, read_federation, server_inputs
 from subjectdp.federation.silo import Silo
 from subjectdp.federation.site import Site, load_site, own_items, read_site_data
 from subjectdp.training.build import RunInputs, make_federation
@@ -95,13 +98,50 @@ class World:
     server: Path
     sites: list[Path]
 
+    @property
+    def file(self) -> FederationFile:
+        return read_federation(self.server)
+
+    @cached_property
+    def inputs(self) -> RunInputs:
+        return proposed(self.file)[0]
+
+    @cached_property
+    def proposal(self) -> Proposal:
+        return proposed(self.file)[1]
+
+    @cached_property
+    def model(self) -> torch.Tensor:
+        """The initial model."""
+        return GlobalModel(make_federation(self.inputs, CPU)).vector
+
+    def request(self, round_: int = 1, model: torch.Tensor | None = None, ask: str = ROUND, **changes: Any) -> bytes:
+        """What the server asks of a silo, with ``changes`` of the proposal."""
+        sent = deep(self.proposal.model_dump(mode="json"), changes)
+        return pack({"ask": ask, "proposal": sent, "round": round_}, self.model if model is None else model)
+
     def silos(self, **changes: Any) -> dict[int, TalkingSilo]:
         """The silos in this process, by a made-up number of a machine."""
-        return {10 + n: TalkingSilo(change(load_site(site), changes)) for n, site in enumerate(self.sites)}
+        sites = [load_site(site).model_copy(update=changes) for site in self.sites]
+        return {10 + n: TalkingSilo(site) for n, site in enumerate(sites)}
+
+    def silo(self, **changes: Any) -> TalkingSilo:
+        """The first silo, started in this process."""
+        return TalkingSilo(load_site(self.sites[0]).model_copy(update=changes))
+
+    def lead(self, silos: Mapping[int, Any] | None = None) -> Path:
+        """Leads the federation in this process; returns the run's folder."""
+        return lead(self.file, Here(self.silos() if silos is None else silos))
+
+    def same_as_simulation(self, folder: Path) -> bool:
+        """Whether a run's final model is the simulation's, bit by bit."""
+        found, expected = load_file(folder / "model.safetensors"), simulated(self)
+        return found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
 
 
-def change(site: Site, changes: Mapping[str, Any]) -> Site:
-    return site.model_copy(update=dict(changes))
+def deep(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with ``changes`` at any depth."""
+    return {**base, **{k: deep(base[k], v) if isinstance(v, dict) and k in base else v for k, v in changes.items()}}
 
 
 class TalkingSilo:
@@ -116,19 +156,34 @@ class TalkingSilo:
     def said(self, part: str) -> bool:
         return any(part in line for line in self.lines)
 
+    def release(self, request: bytes) -> torch.Tensor | None:
+        """What it gives away; None: it refused."""
+        facts, found = unpack(self.answer(request))
+        assert facts.get("refused", False) == (found is None)
+        return found
+
+    def refuses(self, request: bytes, reason: str) -> bool:
+        """Whether it refuses for this reason."""
+        self.lines.clear()
+        return self.release(request) is None and self.said(reason)
+
+    @property
+    def rounds(self) -> list[list[int]]:
+        """The rounds in its ledger, of each run."""
+        return [sorted(record.rounds) for record in self.silo.budget.records().values()]
+
 
 @dataclass
 class Here:
-    """A link to silos in this process; ``deaf`` machines answer nothing."""
+    """A link to silos in this process."""
 
     silos: Mapping[int, Any]
-    deaf: set[int] = field(default_factory=set)
 
     def nodes(self) -> Iterable[int]:
         return list(self.silos)
 
     def ask(self, requests: Mapping[int, bytes], seconds: float) -> dict[int, bytes]:
-        return {node: self.silos[node].answer(content) for node, content in requests.items() if node not in self.deaf}
+        return {node: self.silos[node].answer(content) for node, content in requests.items()}
 
 
 def make_world(folder: Path, name: str = "local_item_dp", **changes: Any) -> World:
@@ -173,20 +228,13 @@ def proposed(file: FederationFile) -> tuple[RunInputs, Proposal]:
     return inputs, propose(inputs.run, items, inputs.partition, inputs.plan)
 
 
-def asking(file: FederationFile, link: Any) -> tuple[Silos, torch.Tensor]:
-    """What asks the silos for rounds, and the initial model."""
-    inputs, proposal = proposed(file)
-    return Silos(file, link, proposal, lambda line: None), GlobalModel(make_federation(inputs, cpu())).vector
+CPU = torch.device("cpu")
 
 
-def cpu() -> torch.device:
-    return torch.device("cpu")
-
-
-def simulated(world: World, file: FederationFile) -> dict[str, torch.Tensor]:
+def simulated(world: World) -> dict[str, torch.Tensor]:
     """The final model of the pipeline's simulation on all silos' capped items, in one process."""
-    inputs, proposal = proposed(file)
-    owns = [own_items(site, read_site_data(site), proposal, inputs.run) for site in map(load_site, world.sites)]
+    inputs = world.inputs
+    owns = [own_items(site, read_site_data(site), world.proposal, inputs.run) for site in map(load_site, world.sites)]
     names = sorted({name for own in owns for name in own.prepared.subject_ids})
     starts = np.cumsum([0, *(len(own.prepared.features) for own in owns)])
     items = [own.partition.train_items + np.int32(start) for own, start in zip(owns, starts, strict=False)]
@@ -204,8 +252,8 @@ def simulated(world: World, file: FederationFile) -> dict[str, torch.Tensor]:
     )
     sizes = zip(inputs.plan.silos, map(len, items), strict=True)
     plan = replace(inputs.plan, silos=tuple(replace(silo, items=count) for silo, count in sizes))
-    federation = make_federation(RunInputs(inputs.run, plan, prepared, partition, inputs.secret), cpu())
-    federation = replace(federation, noise_name=proposal.digest)
+    federation = make_federation(RunInputs(inputs.run, plan, prepared, partition, inputs.secret), CPU)
+    federation = replace(federation, noise_name=world.proposal.digest)
     model = GlobalModel(federation)
     for round_ in range(1, plan.rounds + 1):
         run_round(federation, model, round_, StepLog())

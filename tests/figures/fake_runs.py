@@ -52,24 +52,15 @@ class Fake:
     def config(self) -> RunConfig:
         """The resolved configuration."""
         sound = self.mode == "sound"
+        partition = {"distribution": "uniform" if self.alpha == 1 else "power", "alpha": self.alpha}
+        training: dict[str, Any] = {"rounds": self.rounds, "local_steps": self.local_steps}
+        training |= {"optimizer": {"learning_rate": self.learning_rate}}
+        horizontal = "sound" if sound else "rounds_over_sqrt_s"
         sections: dict[str, Any] = {
             "data": {"dataset": self.dataset},
-            "partition": {
-                "distribution": "uniform" if self.alpha == 1 else "power",
-                "alpha": self.alpha,
-                "max_items_per_subject": 8 if sound else None,
-            },
-            "privacy": {
-                "mode": self.mode,
-                "horizontal": "sound" if sound else "rounds_over_sqrt_s",
-                "predicted_subjects": self.predicted,
-            },
-            "training": {
-                "rounds": self.rounds,
-                "local_steps": self.local_steps,
-                "batch_size": 512 if self.dataset == "femnist" else 100,
-                "optimizer": {"learning_rate": self.learning_rate},
-            },
+            "partition": {**partition, "max_items_per_subject": 8 if sound else None},
+            "privacy": {"mode": self.mode, "horizontal": horizontal, "predicted_subjects": self.predicted},
+            "training": {**training, "batch_size": 512 if self.dataset == "femnist" else 100},
         }
         changed = {name: {**sections.get(name, {}), **dict(content)} for name, content in self.changes}
         return RunConfig.model_validate({"seed": self.seed, "algorithm": self.algorithm, **sections, **changed})
@@ -87,11 +78,11 @@ def write_run(root: Path, fake: Fake) -> Path:
     folder = root / config.run_id
     folder.mkdir(parents=True)
     generator = np.random.default_rng([fake.seed, int(fake.alpha * 8), len(fake.algorithm), len(fake.dataset)])
-    steps = _steps(fake, config.run_id, generator)
-    rounds = _rounds(fake, config.run_id, generator, len(steps))
+    steps = _steps(fake, generator).assign(run_id=config.run_id)
+    rounds = _rounds(fake, generator, len(steps)).assign(run_id=config.run_id)
     steps.to_parquet(folder / "steps.parquet", index=False)
     rounds.to_parquet(folder / "rounds.parquet", index=False)
-    (folder / "manifest.json").write_text(json.dumps(_manifest(fake, config, rounds)))
+    (folder / "manifest.json").write_text(json.dumps(_manifest(fake, config)))
     list_files(folder)
     return folder
 
@@ -124,7 +115,7 @@ def grid(algorithms: Iterable[str], datasets: Iterable[str], seeds: Iterable[int
     return [Fake(a, d, s, **more) for d in datasets for a in chosen for s in seeds]
 
 
-def _rounds(fake: Fake, run_id: str, generator: np.random.Generator, steps: int) -> pd.DataFrame:
+def _rounds(fake: Fake, generator: np.random.Generator, steps: int) -> pd.DataFrame:
     top, end, *_ = _FEMNIST[fake.algorithm]
     top *= 1.0 if fake.dataset == "femnist" else 0.62
     if fake.algorithm == "local_group_dp":
@@ -138,7 +129,6 @@ def _rounds(fake: Fake, run_id: str, generator: np.random.Generator, steps: int)
     loss = start + (end - start) * rise + generator.normal(0, 0.04, number.size)
     return pd.DataFrame(
         {
-            "run_id": run_id,
             "round": number,
             "test_accuracy": accuracy,
             "test_loss": loss,
@@ -150,7 +140,7 @@ def _rounds(fake: Fake, run_id: str, generator: np.random.Generator, steps: int)
     )
 
 
-def _steps(fake: Fake, run_id: str, generator: np.random.Generator) -> pd.DataFrame:
+def _steps(fake: Fake, generator: np.random.Generator) -> pd.DataFrame:
     silos, local = 16, 6
     size = silos * local * fake.executed
     femnist = fake.dataset == "femnist"
@@ -160,7 +150,6 @@ def _steps(fake: Fake, run_id: str, generator: np.random.Generator) -> pd.DataFr
     group = group + generator.binomial(np.maximum(0, round(2 * np.log2(fake.alpha))), 0.4, size)
     return pd.DataFrame(
         {
-            "run_id": run_id,
             "round": np.repeat(np.arange(1, fake.executed + 1), silos * local),
             "silo": np.tile(np.repeat(np.arange(silos), local), fake.executed),
             "step": np.tile(np.arange(local), silos * fake.executed),
@@ -186,17 +175,17 @@ def _over_rounds(fake: Fake, stated: dict[str, Any]) -> dict[str, Any] | None:
     return found
 
 
-def _manifest(fake: Fake, config: RunConfig, rounds: pd.DataFrame) -> dict[str, Any]:
+def _manifest(fake: Fake, config: RunConfig) -> dict[str, Any]:
     item, one, subject = _FEMNIST[fake.algorithm][2:]
-    private = fake.algorithm != "fed_avg"
-    factor = 1.0 if fake.dataset == "femnist" else 1.31
-    stated = {
-        "item": item,
-        "subject_one_silo": one,
-        "subject": subject if not isinstance(subject, float) else subject * factor,
-    }
+    if isinstance(subject, float) and fake.dataset != "femnist":
+        subject *= 1.31
+    stated = {"item": item, "subject_one_silo": one, "subject": subject}
     if fake.mode == "sound":
         stated = {"item": 1.1, "subject_one_silo": 2.2, "subject": 4.0}
+    guarantee = True if fake.mode == "sound" else "conditional"
+    sound = {name: {"epsilon": value, "guarantee": guarantee} for name, value in stated.items() if value is not None}
+    predicted = {"subjects": fake.predicted, "present": fake.subjects, "epsilon": 4.0, "guarantee": False}
+    as_published = fake.mode == "as_published" and fake.algorithm != "fed_avg"
     published = {"epsilon": 4.0, "delta": 1e-5, "guarantee": False}
     return {
         "run_id": config.run_id,
@@ -205,20 +194,14 @@ def _manifest(fake: Fake, config: RunConfig, rounds: pd.DataFrame) -> dict[str, 
         "synthetic": fake.synthetic,
         "plan": {"rounds": fake.executed},
         "privacy": {
-            "as_published": published if private and fake.mode == "as_published" else None,
-            "sound": {
-                name: {"epsilon": value, "guarantee": True if fake.mode == "sound" else "conditional"}
-                for name, value in stated.items()
-                if value is not None
-            },
+            "as_published": published if as_published else None,
+            "sound": sound,
             "over_rounds": _over_rounds(fake, stated),
-            "predicted": None
-            if fake.predicted is None
-            else {"subjects": fake.predicted, "present": fake.subjects, "epsilon": 4.0, "guarantee": False},
+            "predicted": None if fake.predicted is None else predicted,
         },
         "partition": {"counts": {"subjects": fake.subjects, "train_items": 50 * fake.subjects}},
         "rounds_executed": fake.executed,
-        "final": {"round": int(rounds["round"].iloc[-1])},
+        "final": {"round": fake.executed},
         "most_frequent_class": 0.188 if fake.dataset == "shakespeare" else 0.06,
         "wall_seconds": 31.5,
         "peak_memory_mb": 412.0,

@@ -20,7 +20,7 @@ from figures.made_up import MADE
 from subjectdp.config import scenario
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
-from subjectdp.figures.catalogue import FIGURES, SUFFIXES, build_figure, entry, make_figure
+from subjectdp.figures.catalogue import FIGURES, SUFFIXES, build_figure, drawn_by, entry, make_figure
 from subjectdp.figures.panels import VALUE_COLUMNS, Sheet
 from subjectdp.results.inputs import FigureInputs
 
@@ -164,3 +164,14 @@ def test_a_tall_picture_is_drawn_coarser(tmp_path: Path, monkeypatch: pytest.Mon
         (path,) = panels._save(Figure(figsize=(1.0, inches)), tmp_path / "tall")
         with Image.open(path) as picture:
             assert picture.height == pixels
+
+
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+
+
+@pytest.mark.parametrize("image", sorted(IMAGES.glob("*.png")), ids=lambda path: path.name)
+def test_a_picture_is_not_older_than_its_figures_code(image: Path) -> None:
+    source = Image.open(image).info.get("Source", "")
+    figure = source.partition(" ")[0]
+    assert figure in FIGURES, f"{image.name} does not say which figure it is: draw it anew"
+    assert source == drawn_by(figure), f"{image.name} was drawn by other code of {figure}: draw it anew"

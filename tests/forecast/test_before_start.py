@@ -71,9 +71,8 @@ def test_a_figure_may_be_drawn_again_with_a_selection_of_its_own() -> None:
     selections = {"figure1": {"privacy.clip_norm": 0.1}, "figure1-large": {"privacy.clip_norm": [4, 5]}}
     scenario = scenario_of(CLIP_NORMS, "figure1", "figure1-large", selections=selections)
     assert not [*undrawable_figures(scenario)]
-    assert {run.privacy.clip_norm for run in scenario.runs_of_figure("figure1-large")} == {1.0, 4.0, 5.0}, (
-        "FedAvg has 1"
-    )
+    norms = {run.privacy.clip_norm for run in scenario.runs_of_figure("figure1-large")}
+    assert norms == {1.0, 4.0, 5.0}, "FedAvg has 1"
     assert entry("figure1-large").title.endswith("(large)") and entry("figure1-large").name == "figure1"
 
 
@@ -93,9 +92,8 @@ def test_a_label_or_figure_that_is_none_is_refused(figures: list[str], told: str
 def test_a_variable_that_nothing_reads_is_named(tmp_path: Path) -> None:
     scenario = tmp_path / "mine.yaml"
     scenario.write_text("run: {data: {path: '${SUBJECTDP_MY_DATA:-data}'}}\n")
-    (told,) = unread_variables(
-        [scenario], {"SUBJECTDP_MY_DATA": "x", "SUBJECTDP_MY_DATE": "x", "SUBJECTDP_CONTAINER": "y"}
-    )
+    known = ("SUBJECTDP_MY_DATA", "SUBJECTDP_CONTAINER")
+    (told,) = unread_variables([scenario], dict.fromkeys([*known, "SUBJECTDP_MY_DATE"], "x"))
     assert told.startswith("Nothing reads the variable SUBJECTDP_MY_DATE. Did you mean 'SUBJECTDP_MY_DATA'?")
 
 
@@ -106,7 +104,5 @@ def test_a_paper_s_figure_needs_an_algorithm_that_it_shows() -> None:
 
 def test_every_figure_of_runs_says_which_it_shows_or_chooses_itself() -> None:
     chooses = {name for name, entry in FIGURES.items() if entry.shown is None and "runs" in entry.needs}
-    assert chooses == {
-        "cost",
-        *(name for name in FIGURES if name.startswith(("beyond_", "joint_")) and "runs" in FIGURES[name].needs),
-    }
+    chosen = {name for name in FIGURES if name.startswith(("beyond_", "joint_")) and "runs" in FIGURES[name].needs}
+    assert chooses == {"cost", *chosen}

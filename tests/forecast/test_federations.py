@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forecast.small_runs import folders, prepare, run_of
+from forecast.runs import folders, prepare, small_run
 from subjectdp.accounting.plan_run import draft_run
 from subjectdp.config import load_scenario
 from subjectdp.data.partition import make_partition
@@ -18,7 +18,7 @@ FACTS = ("silo_items", "silo_subjects", "silo_largest_subject", "counts")
 
 
 def test_a_federation_is_the_partition_before_and_after_it_has_been_made(tmp_path):
-    run = run_of()
+    run = small_run()
     prepare(run, tmp_path)
     foreseen, source = federation_of(run, str(tmp_path))
     assert source == PREPARED
@@ -35,9 +35,8 @@ def test_a_federation_is_the_partition_before_and_after_it_has_been_made(tmp_pat
 
 @pytest.mark.parametrize("cap", [None, 6])
 def test_without_data_the_papers_federation_is_foreseen(tmp_path, cap):
-    settings = {"data": {"source": "upstream", "subjects": 3500}, "partition": {"silos": 16}}
-    settings["partition"] = {"silos": 16, "max_items_per_subject": cap}
-    run = run_of(**settings, training={"batch_size": 512})
+    data, partition = {"source": "upstream", "subjects": 3500}, {"silos": 16, "max_items_per_subject": cap}
+    run = small_run(data=data, partition=partition, training={"batch_size": 512})
     partition, source = federation_of(run, str(tmp_path))
     assert source == COUNTS
     assert partition.facts["counts"]["subjects"] == 3500
@@ -60,10 +59,10 @@ def test_the_sweeps_in_the_docs_would_start(page, below, tmp_path):
 
 
 def test_runs_of_one_partition_share_its_prediction(tmp_path):
-    first, again = (run_of(algorithm=name) for name in ("fed_avg", "user_ldp"))
+    first, again = (small_run(algorithm=name) for name in ("fed_avg", "user_ldp"))
     predicted, source = federation_of(first, str(tmp_path))
     assert source == COUNTS
     assert federation_of(again, str(tmp_path))[0] is predicted
-    other, _ = federation_of(run_of(algorithm="fed_avg", seed=1), str(tmp_path))
+    other, _ = federation_of(small_run(algorithm="fed_avg", seed=1), str(tmp_path))
     assert other is not predicted
     assert not np.array_equal(other.train_items, predicted.train_items)

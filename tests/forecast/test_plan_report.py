@@ -1,14 +1,12 @@
 """The plan of a scenario against what its runs then are: ε, rounds, steps; its text, its files and the command."""
 
-import json
-
 import pandas as pd
 import pytest
 import yaml
 
-from forecast.small_runs import folders, prepare, run_of, train
+from cli.commands import run_json, said
+from forecast.runs import folders, prepare, small_run, train
 from subjectdp.accounting.calibration import forget
-from subjectdp.cli.main import main
 from subjectdp.config import load_scenario_from_mapping
 from subjectdp.forecast import plan_report
 from subjectdp.forecast.plan_report import _span, forecast
@@ -18,7 +16,7 @@ from training import small_world
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fed_avg", "local_item_dp", "higrad_avg_dp:v1", "local_group_dp"])
 def test_the_plan_says_what_the_run_will_state(tmp_path, algorithm):
-    run = run_of(algorithm=algorithm)
+    run = small_run(algorithm=algorithm)
     prepare(run, tmp_path)
     scenario = load_scenario_from_mapping({"name": "x", "run": small_world.config(algorithm=algorithm)})
     (row,) = forecast(scenario, str(tmp_path))
@@ -53,7 +51,7 @@ def test_a_second_forecast_computes_no_epsilon_again_but_another_plan_or_code_do
 
 
 def test_finished_runs_are_counted_and_not_left(tmp_path):
-    run = run_of(algorithm="fed_avg")
+    run = small_run(algorithm="fed_avg")
     prepare(run, tmp_path)
     train(run, tmp_path)
     content = {"name": "x", "run": small_world.config(algorithm="fed_avg"), "sweep": [{"seed": [0, 1]}]}
@@ -69,10 +67,9 @@ def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
         "run": small_world.config(data={"embedded": {"subjects": 9, "items_per_subject": 60}}),
         "sweep": [{"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [1, 2], "seed": [0, 1, 2]}],
     }
-    file = tmp_path / "small.yaml"
-    file.write_text(yaml.safe_dump(content))
-    assert main(["plan", str(file), "--results", str(tmp_path / "results")]) == 0
-    printed = capsys.readouterr().out
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(content))
+    command = ("plan", tmp_path / "small.yaml", "--results", tmp_path / "results")
+    printed = said(capsys, *command)
     folder = tmp_path / "results/small"
     assert (folder / "plan.txt").read_text() == printed
     table = pd.read_csv(folder / "plan.csv")
@@ -83,19 +80,17 @@ def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
     assert "taken from: expected counts" in words and "pace of one CPU core" in words
     assert set(table.loc[table["label"] == "LocalItemDP", "settings"].fillna("")) == {"", "clip_norm=2"}
     assert not (tmp_path / "results/data").exists(), "nothing is fetched or prepared"
-    assert main(["plan", str(file), "--results", str(tmp_path / "results"), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = run_json(capsys, *command)
     assert [row["runs"] for row in rows] == table["runs"].tolist()
     assert [row["epsilon_sound_item"] for row in rows][0] is None, "FedAvg states none: null, and no NaN"
 
 
 def test_all_runs_that_will_not_start_are_told_and_the_command_says_so(tmp_path, capsys):
     run = small_world.config(training={"batch_size": 5000}, data={"embedded": {"subjects": 9, "items_per_subject": 60}})
-    file = tmp_path / "refused.yaml"
     content = {"name": "refused", "run": run, "sweep": [{"algorithm": ["fed_avg", "user_ldp"]}]}
-    file.write_text(yaml.safe_dump(content))
-    assert main(["plan", str(file), "--results", str(tmp_path / "results")]) == 1
-    told = capsys.readouterr().out.replace("\n", " ")
+    (tmp_path / "refused.yaml").write_text(yaml.safe_dump(content))
+    command = ("plan", tmp_path / "refused.yaml", "--results", tmp_path / "results")
+    told = said(capsys, *command, code=1).replace("\n", " ")
     assert pd.read_csv(tmp_path / "results/refused/plan.csv")["epsilon_sound_subject"].isna().all()
     assert "2 of 2 runs will not start (FedAvg on femnist, UserLDP on femnist): Expected" in told
 

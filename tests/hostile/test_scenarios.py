@@ -23,7 +23,6 @@ CASES: dict[str, tuple[str, str]] = {
     "a set": ("name: x\nrun: !!set {seed}", "Expected run to be text"),
     "a date": ("name: x\nrun: {seed: 2001-01-01}", "Expected run.seed to be text, a number"),
     "an alias of itself": ("name: x\nrun: &a {data: *a}", "recursive"),
-    "a key twice": ("name: x\nrun: {seed: 1, seed: 2}", "'seed' is given twice"),
     "a key twice, merged": ("name: x\nrun: {<<: {seed: 3}, <<: {seed: 4}}", "given twice"),
     "an attribute": ("name: x\nrun: {__class__: 1}", "'run.__class__'"),
     "an attribute in a sweep": ("name: x\nsweep: [{seed.__class__: 1}]", "'sweep[0].seed.__class__'"),

@@ -1,6 +1,7 @@
 """Files are whole or absent, also when writing fails; a disk that cannot be written gives one clear error."""
 
 import errno
+import json
 import os
 import resource
 import stat
@@ -10,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from subjectdp.errors import StorageError
 from subjectdp.io import atomic
+from subjectdp.io.atomic import SEAL, is_intact, sealed
 
 BIG = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8)
 WRITERS: dict[str, tuple[str, Callable[[Path], None]]] = {
@@ -81,3 +85,36 @@ def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="File exists|Not a directory"):
         atomic.write_text(tmp_path / "file" / "a", "x")
+
+
+NUMBERS = st.floats() | st.integers() | st.booleans() | st.none()
+CONTENT = st.dictionaries(
+    st.text(max_size=3).filter(lambda key: key != SEAL),
+    st.recursive(NUMBERS | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3), max_leaves=5),
+    max_size=4,
+)
+
+
+@given(CONTENT)
+def test_a_seal_holds_through_json(content: dict[str, object]) -> None:
+    assert is_intact(json.loads(json.dumps(sealed(content), indent=1, sort_keys=True)))
+
+
+def test_any_other_character_in_a_value_breaks_it() -> None:
+    text = json.dumps(sealed({"epsilon": 3.9999, "rounds": [1, 2, 3], "unit": "item"}))
+    places = [place for place, character in enumerate(text) if character.isalnum()]
+    broken = 0
+    for place in places:
+        changed = text[:place] + ("7" if text[place] != "7" else "8") + text[place + 1 :]
+        try:
+            read = json.loads(changed)
+        except ValueError:
+            continue  # no JSON any more
+        assert not is_intact(read), changed
+        broken += 1
+    assert broken > 60
+
+
+@pytest.mark.parametrize("content", [{}, {"a": 1}, [], None, "x", {SEAL: None}])
+def test_what_was_never_sealed_is_not_intact(content: object) -> None:
+    assert not is_intact(content)

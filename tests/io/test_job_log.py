@@ -6,12 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from subjectdp.errors import ConfigError, StorageError
-from subjectdp.io.job_log import EXIT_USER_ERROR, job_log, would_fail_again
+from subjectdp.io.job_log import EXIT_USER_ERROR, SIGNALS, Stopped, job_log, stop_requests, would_fail_again
 
 
 def test_printed_lines_go_to_the_log_and_not_to_the_console(tmp_path, capsys):
@@ -83,3 +85,57 @@ def test_the_garbage_collector_rests_until_the_work_begins(tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path / "job.log")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True", "True"]
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_signal_is_noted_and_obeyed_at_the_next_check(signum: int) -> None:
+    before = signal.getsignal(signum)
+    with stop_requests() as stop:
+        stop.check()
+        os.kill(os.getpid(), signum)
+        with pytest.raises(Stopped) as stopped:
+            stop.check()
+    assert stopped.value.exit_status == 128 + signum
+    assert str(stopped.value) == signal.Signals(signum).name
+    assert signal.getsignal(signum) == before
+
+
+def test_a_second_interrupt_ends_the_work_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt), stop_requests():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.sigtimedwait([], 0)  # gives the handler its turn
+        pytest.fail("the second one was noted only")
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stop_requests() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            stop.check()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_work_without_handlers() -> None:
+    seen: list[object] = []
+
+    def work() -> None:
+        with stop_requests() as stop:
+            stop.check()
+            seen.append(stop.signum)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [None]
+
+
+def test_a_stopped_job_says_so_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "job.log"
+    with pytest.raises(SystemExit) as ended, job_log(log):
+        raise Stopped(signal.SIGTERM, ", checkpoint after round 3 written; start again to go on")
+    assert ended.value.code == 143
+    line = "stopped: SIGTERM, checkpoint after round 3 written; start again to go on\n"
+    assert log.read_text() == line and capsys.readouterr().err == line

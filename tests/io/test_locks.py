@@ -18,22 +18,28 @@ from subjectdp.io.locks import LockedError, owned
 
 LIBRARY = Path(__file__).parents[2] / "workflow" / "lib"
 HOLDER = """
-import sys, time
+import os, signal, sys, time
 from pathlib import Path
 from subjectdp.io.locks import owned
 with owned(Path(sys.argv[1]), 0.0):
-    print("held", flush=True)
+    worker = os.fork() if sys.argv[2] == "worker" else None
+    if worker == 0:
+        time.sleep(30)
+        os._exit(0)
+    print("held", worker, flush=True)
+    if worker is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(float(sys.argv[2]))
 """
 
 
 @contextmanager
-def another_process(path: Path, seconds: float = 60.0) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds ``path`` for so long."""
-    command = [sys.executable, "-c", HOLDER, str(path), str(seconds)]
+def another_process(path: Path, how: object = 60.0) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds ``path`` for so many seconds; "worker": that forks one and is killed."""
+    command = [sys.executable, "-c", HOLDER, str(path), str(how)]
     environment = {**os.environ, "PYTHONPATH": str(LIBRARY)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        assert process.stdout is not None and process.stdout.read(5) == "held "
         try:
             yield process
         finally:
@@ -109,37 +115,15 @@ def test_without_kernel_locks_a_marker_file_excludes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_a_worker_that_outlives_its_killed_owner_does_not_hold_the_lock(tmp_path: Path) -> None:
-    code = (
-        "import os, signal, sys, time\n"
-        "from pathlib import Path\n"
-        "from subjectdp.io.locks import owned\n"
-        "with owned(Path(sys.argv[1]), 0.0):\n"
-        "    worker = os.fork()\n"
-        "    if worker == 0:\n"
-        "        time.sleep(30)\n"
-        "        os._exit(0)\n"
-        "    print(worker, flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(LIBRARY)}
-    command = [sys.executable, "-c", code, str(tmp_path / ".lock")]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with another_process(tmp_path / ".lock", "worker") as process:
         assert process.stdout is not None
         worker = int(process.stdout.readline())
         try:
             assert process.wait(10) == -signal.SIGKILL
             # The owner may die before its worker, which lives for 30 s, has closed the file.
             with owned(tmp_path / ".lock", 10.0):
-                assert _alive(worker)
+                os.kill(worker, 0)  # it lives
         finally:
             os.kill(worker, signal.SIGKILL)
 

@@ -7,6 +7,11 @@ import pytest
 from subjectdp.errors import ConfigError
 from subjectdp.io.yaml_files import parse_yaml, read_yaml
 
+BOMB = b"a: &a [1,1,1,1,1,1,1,1,1]\n" + b"".join(
+    b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 9)) for c in range(98, 106)
+)
+"""Aliases of aliases."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -18,6 +23,7 @@ from subjectdp.io.yaml_files import parse_yaml, read_yaml
         ("a: 1\nb: !!python/name:os.system\n", "line 2: could not determine a constructor"),
         ("a: \x01\n", "ReaderError"),
         ("a: " + "[" * 3000, "RecursionError"),
+        ("a: 1\n---\nb: 1\n", "line 2: .*another document"),
     ],
 )
 def test_what_is_no_plain_yaml_is_refused_with_its_line(text: str, told: str) -> None:
@@ -35,7 +41,9 @@ def test_what_is_no_plain_yaml_is_refused_with_its_line(text: str, told: str) ->
         (b"a: {1: 2}", "Expected every key under a to be text, got 1"),
         (b"a: 2001-01-01", "Expected a to be text, a number"),
         (b"a: &a [*a]", "line 1: found unconstructable recursive node"),
-        (b"a: " + b"[" * 40 + b"]" * 40, "a tree of at most"),
+        (b"a: " + b"[" * 40 + b"]" * 40, "a tree of at most .* 32 levels deep"),
+        (b"a: " + b"{a: " * 60 + b"1" + b"}" * 60, "a tree of at most .* 32 levels deep"),
+        (BOMB, "a tree of at most 200000 values"),
     ],
 )
 def test_what_is_no_configuration_is_refused(tmp_path: Path, content: bytes | None, told: str) -> None:

@@ -1,4 +1,4 @@
-"""Sizes and errors of the networks."""
+"""Sizes, operations and errors of the networks, and what their catalogue says of them."""
 
 import inspect
 import subprocess
@@ -7,10 +7,12 @@ from importlib import import_module
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
-from subjectdp.models.catalogue import MODELS, model_names
+from subjectdp.models.catalogue import MODELS, SHAPES, model_names
 from subjectdp.models.fixed import fixed_features
 
 
@@ -36,21 +38,16 @@ def test_images_of_any_size_and_in_colour(name: str, shape: tuple[int, ...]) -> 
     assert model(torch.rand(3, *shape)).shape == (3, 5)
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp"])
-def test_vectors(name: str) -> None:
-    assert build_model(name, 4, "vector", 0, shape=(7,))(torch.rand(3, 7)).shape == (3, 4)
+def test_vectors_and_text() -> None:
+    for name in ("linear", "mlp"):
+        assert build_model(name, 4, "vector", 0, shape=(7,))(torch.rand(3, 7)).shape == (3, 4)
+    assert build_model("leaf_lstm", 62, "text", 0)(torch.randint(0, 62, (3, 80))).shape == (3, 62)
 
 
 @pytest.mark.parametrize("name", ["scattering_head", "handwriting_head", "stroke_head"])
 def test_models_of_leafs_images_refuse_others(name: str) -> None:
     with pytest.raises(ModelError, match="shape of the images"):
         build_model(name, 62, "image", 0, shape=(3, 32, 32))
-
-
-@pytest.mark.parametrize(("name", "kind"), [("leaf_cnn", "image"), ("small_cnn", "image"), ("leaf_lstm", "text")])
-def test_output_shapes(name: str, kind: str) -> None:
-    inputs = torch.rand(3, 1, 28, 28) if kind == "image" else torch.randint(0, 62, (3, 80))
-    assert build_model(name, 62, kind, 0)(inputs).shape == (3, 62)
 
 
 def test_weights_come_from_the_seed_and_leave_the_global_generator_alone() -> None:
@@ -118,13 +115,24 @@ def test_the_catalogue_imports_nothing_heavy() -> None:
 
 
 def test_names_by_kind() -> None:
-    assert model_names("image") == [
-        "leaf_cnn",
-        "small_cnn",
-        "tanh_cnn",
-        "logistic",
-        "scattering_head",
-        "handwriting_head",
-        "stroke_head",
-    ]
+    heads = ["scattering_head", "handwriting_head", "stroke_head"]
+    assert model_names("image") == ["leaf_cnn", "small_cnn", "tanh_cnn", "logistic", *heads]
     assert model_names("vector") == ["linear", "mlp"]
+
+
+DATASET = {"image": "femnist", "text": "shakespeare", "vector": "acs_income"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_the_operations_are_those_of_torchs_own_counter_on_tensors_without_data(name: str) -> None:
+    facts = DATASETS[DATASET[MODELS[name].kind]]
+    shape = facts.shape or SHAPES[facts.kind]
+    model = build_model(name, facts.classes, facts.kind, 0, {}, shape)
+    item = torch.zeros((1, *shape), dtype=torch.int64 if facts.kind == "text" else torch.float32)
+    features = fixed_features(model)
+    with torch.no_grad():
+        item = item if features is None else features(item)
+        with FlopCounterMode(display=False) as counter:
+            model.to("meta")(item.to("meta"))
+    assert counter.get_total_flops() == MODELS[name].forward_flops

@@ -1,4 +1,4 @@
-"""Integer noise and rounding: laws against scipy and exact divergences, bounds as properties, planted errors."""
+"""Integer noise, rounding, modular sums: laws against scipy, exact divergences, bounds as properties, planted flaws."""
 
 import math
 
@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from subjectdp.errors import PrivacyError
+from subjectdp.errors import DataError, PrivacyError
 from subjectdp.noise.keys import Purpose, numpy_generator
+from subjectdp.noise.secure_sum import RING, modular_sum
 from subjectdp.noise.skellam import (
     LARGEST_VARIANCE,
     WIDE_VARIANCE,
@@ -84,13 +85,15 @@ def test_noise_of_several_silos_is_skellam_of_the_sum_of_variances() -> None:
     assert not fits(np.sum([parts[1]] * 3, axis=0), 7.5), "one draw shared by three silos must be seen"
 
 
-def test_no_noise_and_noise_that_the_sampler_cannot_draw() -> None:
+def test_no_noise_and_noise_and_grids_that_cannot_be() -> None:
     assert not skellam(0.0, 9, generator()).any()
     for variance in (-1.0, LARGEST_VARIANCE * 2, math.nan):
         with pytest.raises(PrivacyError, match="variance of Skellam noise"):
             skellam(variance, 9, generator())
     with pytest.raises(PrivacyError, match="joint.bits"):
         Grid.of_bits(32, 1.0, 10).noise(1e5, generator())
+    with pytest.raises(PrivacyError, match="clip_norm"):
+        Grid(1.0, math.inf, 3)
 
 
 @given(st.integers(0, 12), st.floats(1e-3, 1e3), st.integers(1, 300), st.floats(0.0, 1.0), st.integers(0, 2**32 - 1))
@@ -198,6 +201,34 @@ def test_a_fine_grid_costs_nothing_and_a_coarse_one_costs_what_rounding_adds() -
     assert math.sqrt(coarse.variance(0.9)) * coarse.step > 10 * 0.9
 
 
-def test_a_grid_has_a_finite_clip_norm() -> None:
-    with pytest.raises(PrivacyError, match="clip_norm"):
-        Grid(1.0, math.inf, 3)
+MODULI = st.one_of(st.integers(2, 40), st.integers(2, RING))
+
+
+@given(MODULI, st.lists(st.integers(-(2**45), 2**45), max_size=6), st.data())
+@settings(max_examples=300, deadline=None)
+def test_the_modular_sum_is_the_integer_sum_wherever_the_ring_holds_it(
+    modulus: int, values: list[int], data: st.DataObject
+) -> None:
+    """Also where the parts themselves leave the ring: only the sum has to fit."""
+    wanted = data.draw(st.integers(max(-(modulus // 2), -(2**50)), min((modulus - 1) // 2, 2**50)))
+    parts = [np.array([value]) for value in (*values, wanted - sum(values))]
+    assert modular_sum(iter(parts), modulus).tolist() == [wanted]
+
+
+@given(st.integers(2, 2**20), st.lists(st.integers(-(2**50), 2**50), min_size=1, max_size=5))
+@settings(max_examples=300, deadline=None)
+def test_a_sum_that_leaves_the_ring_is_refused(modulus: int, values: list[int]) -> None:
+    if -(modulus // 2) <= sum(values) <= (modulus - 1) // 2:
+        assert modular_sum([np.array([value]) for value in values], modulus).tolist() == [sum(values)]
+        return
+    with pytest.raises(DataError, match="1 of 1 entries wrapped around"):
+        modular_sum([np.array([value]) for value in values], modulus)
+
+
+def test_one_entry_that_wraps_around_is_enough() -> None:
+    parts = [np.array([3, 0]), np.array([1, -4])]
+    assert modular_sum(parts, 16).tolist() == [4, -4]
+    with pytest.raises(DataError, match="1 of 2 entries"):
+        modular_sum(parts, 8)
+    with pytest.raises(DataError, match="at least one"):
+        modular_sum([])

@@ -1,6 +1,7 @@
-"""The scorecard on made-up runs, on sampling, on Table 1: the right runs, intervals, ε, verdicts and order of rows."""
+"""The scorecard on made-up runs, sampling, Table 1, the papers' settings: intervals, ε, verdicts and order of rows."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +9,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from opacus.accountants import RDPAccountant
+from opacus.accountants.analysis import rdp as opacus_rdp
+from scipy.optimize import brentq
 
 from figures.fake_runs import Fake, grid, write_runs
+from subjectdp.accounting.gaussian import gdp_epsilon
+from subjectdp.errors import DataError
 from subjectdp.results.collect import collect_scenario
-from subjectdp.scorecard.paper_accounting import write_paper_accounting
+from subjectdp.scorecard.paper_accounting import AUDITED, is_accounted, paper_facts, write_paper_accounting
 from subjectdp.scorecard.run_measures import measure_rounds
 from subjectdp.scorecard.scorecard import COLUMNS, Evidence, scorecard
 from subjectdp.scorecard.targets import Target, read_targets
-from subjectdp.scorecard.verdicts import Verdict, judge, verdict_counts
+from subjectdp.scorecard.verdicts import Measured, Verdict, judge, verdict_counts
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 TARGETS = {target.id: target for target in read_targets(FILE)}
@@ -32,6 +38,11 @@ def evidence(root: Path, fakes: Sequence[Fake], **more: pd.DataFrame) -> Evidenc
 def table1() -> pd.DataFrame:
     row = {"local_steps": 10, "parties": 5, "sigma_total": 2.0169, "epsilon": 1.1875, "epsilon_printed": 1.19}
     return pd.DataFrame([{**row, "epsilon_sound": 3.53, "epsilon_lower": 1.50}])
+
+
+def only(**tables: pd.DataFrame) -> Evidence:
+    """Evidence without runs."""
+    return Evidence(**{"runs": pd.DataFrame(), "rounds": pd.DataFrame(), "table1": table1(), **tables})
 
 
 def card(found: Evidence, *ids: str) -> pd.DataFrame:
@@ -120,42 +131,29 @@ def test_more_local_steps_are_compared_at_equal_rounds(tmp_path: Path) -> None:
 
 def test_accuracy_at_equal_rounds_reads_the_others_curve(paper: Evidence) -> None:
     row = card(paper, "v1-femnist-higrad-competitive").iloc[0]
-    runs = paper.runs.set_index(["label", "seed"])
+    runs = paper.runs.query("alpha == 1").set_index(["label", "seed"])
     rounds = paper.rounds.set_index(["run_id", "round"])["test_accuracy"]
-    ratios = []
-    for seed in range(3):
-        own = runs.loc[("HiGradAvgDP (v1)", seed)]
-        own = own[own["alpha"] == 1.0].iloc[0] if isinstance(own, pd.DataFrame) else own
-        other = rounds[runs.loc[("LocalItemDP", seed), "run_id"], 25]
-        ratios.append(100 * (own["final_test_accuracy"] / other - 1))
-    assert row["ours"] == pytest.approx(np.mean(ratios), rel=1e-5)
+    ours = [runs.loc[("HiGradAvgDP (v1)", seed), "final_test_accuracy"] for seed in range(3)]
+    others = [rounds[runs.loc[("LocalItemDP", seed), "run_id"], 25] for seed in range(3)]
+    assert row["ours"] == pytest.approx(np.mean(100 * (np.divide(ours, others) - 1)), rel=1e-5)
 
 
-def test_sampling_and_table_1_are_judged_without_runs(tmp_path: Path) -> None:
+def test_sampling_and_table_1_are_judged_without_runs() -> None:
     generator = np.random.default_rng(0)
-    rows = pd.DataFrame(
-        {
-            "setting": "femnist",
-            "silo": 0,
-            "step": range(4000),
-            "items": 512,
-            "subjects": generator.normal(476, 5, 4000).round(),
-            "largest_group": generator.choice([2, 3, 4], 4000, p=[0.2, 0.7, 0.1]),
-        }
-    )
-    found = evidence(tmp_path, [Fake("fed_avg")], statistics=rows)
+    rows = pd.DataFrame({"setting": "femnist", "silo": 0, "step": range(4000), "items": 512})
+    rows["subjects"] = generator.normal(476, 5, 4000).round()
+    rows["largest_group"] = generator.choice([2, 3, 4], 4000, p=[0.2, 0.7, 0.1])
+    found = only(statistics=rows)
     table = card(found, "v1-femnist-subjects-per-batch", "v1-femnist-group-size", "v1-small-group-size")
     assert table["verdict"].tolist() == ["reproduced", "reproduced", "not run"]
     half = 1.96 * rows["subjects"].std() / math.sqrt(4000)
-    first = table.iloc[0]
-    assert first["high"] - first["low"] == pytest.approx(2 * half, rel=0.01)
+    assert table.iloc[0]["high"] - table.iloc[0]["low"] == pytest.approx(2 * half, rel=0.01)
     assert table.loc["v1-femnist-group-size", "note"] == "in 69.2 % of the mini-batches"
     joint = card(found, "joint-table1-10-5-sigma", "joint-table1-10-5-epsilon", "joint-table1-50-5-sigma")
     assert joint["verdict"].tolist() == ["reproduced", "reproduced", "not run"]
     assert joint.loc["joint-table1-10-5-epsilon", "epsilon_sound"] == 3.53
-    off = rows.assign(subjects=rows["subjects"] + 20)
-    worse = card(Evidence(found.runs, found.rounds, table1(), statistics=off), "v1-femnist-subjects-per-batch")
-    assert worse["verdict"].tolist() == ["differs"]
+    off = only(statistics=rows.assign(subjects=rows["subjects"] + 20))
+    assert card(off, "v1-femnist-subjects-per-batch")["verdict"].tolist() == ["differs"]
 
 
 @pytest.mark.slow
@@ -184,64 +182,50 @@ def test_no_two_counted_targets_state_the_same() -> None:
             assert repr(stated(target)) == repr(stated(TARGETS[target.not_counted]))
 
 
-def test_a_joint_claim_is_refuted_by_the_counterexample_alone(tmp_path: Path) -> None:
-    found = evidence(tmp_path, [Fake("fed_avg")])
-    rows = found.table1.assign(parties=10)
+def test_a_joint_claim_is_refuted_by_the_counterexample_alone() -> None:
     for lower, verdict in ((1.5, "refuted"), (0.5, "not provable")):
-        each = Evidence(found.runs, found.rounds, rows.assign(epsilon_lower=lower))
-        assert card(each, "joint-claim-10")["verdict"].tolist() == [verdict]
+        found = only(table1=table1().assign(parties=10, epsilon_lower=lower))
+        assert card(found, "joint-claim-10")["verdict"].tolist() == [verdict]
 
 
-def test_a_bound_is_judged_by_the_population_loss(tmp_path: Path) -> None:
-    common = {"algorithm": "user_ldp", "last": True, "synthetic": True, "dataset": "femnist", "subjects": 6}
-    common |= {"items": 90, "steps": 30, "bound_printed": 1e5, "excess_at_start": 4.0, "loss": 1.0}
-    rows = [
-        {**common, "quantity": "population", "excess": 0.5 + 0.1 * seed, "bound": 2.0, "seed": seed}
-        for seed in range(3)
-    ]
-    rows += [{**row, "quantity": "empirical", "bound": 0.0} for row in rows]
-    found = evidence(tmp_path, [Fake("fed_avg")], utility=pd.DataFrame(rows))
-    row = card(found, "v3-bound-user-ldp").iloc[0]
-    assert (row["verdict"], row["ours"]) == ("reproduced", pytest.approx(-1.4))
-    assert card(found, "v3-bound-local-group-dp")["verdict"].tolist() == ["not run"]
-    higrad = pd.DataFrame([{**row, "algorithm": "higrad_avg_dp:v3"} for row in rows])
-    lemma = card(Evidence(found.runs, found.rounds, table1(), utility=higrad), "v3-training-loss-higrad").iloc[0]
+LOSSES = {"last": True, "synthetic": True, "dataset": "femnist", "subjects": 6, "items": 90, "steps": 30}
+
+
+def test_a_bound_is_judged_by_the_population_loss() -> None:
+    common = {**LOSSES, "algorithm": "user_ldp", "bound_printed": 1e5, "excess_at_start": 4.0, "loss": 1.0}
+    rows = [{**common, "quantity": "population", "excess": 0.5 + 0.1 * n, "bound": 2.0, "seed": n} for n in range(3)]
+    table = pd.DataFrame(rows + [{**row, "quantity": "empirical", "bound": 0.0} for row in rows])
+    found = card(only(utility=table), "v3-bound-user-ldp", "v3-bound-local-group-dp")
+    assert found["verdict"].tolist() == ["reproduced", "not run"] and found["ours"].iloc[0] == pytest.approx(-1.4)
+    higrad = only(utility=table.assign(algorithm="higrad_avg_dp:v3"))
+    lemma = card(higrad, "v3-training-loss-higrad").iloc[0]
     assert (lemma["verdict"], lemma["ours"]) == ("refuted", pytest.approx(0.6)), "Lemma 4.10 is on the training loss"
-    loose = Evidence(found.runs, found.rounds, table1(), utility=pd.DataFrame(rows).assign(excess_at_start=2.0))
+    loose = only(utility=table.assign(excess_at_start=2.0))
     assert card(loose, "v3-bound-user-ldp")["verdict"].tolist() == ["cannot fail"]
 
 
-def test_stability_and_the_order_of_bounds(tmp_path: Path) -> None:
-    common = {"last": True, "synthetic": True, "dataset": "femnist", "subjects": 6, "excess_at_start": 4.0}
-    common |= {"items": 90, "steps": 30, "excess": 0.5}
+def test_stability_and_the_order_of_bounds() -> None:
     rows = [
-        {**common, "algorithm": name, "seed": seed, "quantity": quantity, "bound_printed": printed + seed}
-        | {"loss": 1.0 + 0.01 * seed + (gap if quantity == "population" else 0.0)}
+        {**LOSSES, "excess_at_start": 4.0, "excess": 0.5, "algorithm": name, "seed": seed, "quantity": quantity}
+        | {"loss": 1.0 + 0.01 * seed + (gap if quantity == "population" else 0.0), "bound_printed": printed + seed}
         | {"bound": 3.5 if quantity == "population" else 3.0}
         for name, printed, gap in (("local_group_dp", 5.0, 0.2), ("user_ldp", 9.0, 0.7))
         for quantity in ("population", "empirical")
         for seed in range(3)
     ]
-    found = evidence(tmp_path, [Fake("fed_avg")], utility=pd.DataFrame(rows))
-    table = card(found, "v3-stability-local-group-dp", "v3-order-of-bounds")
-    assert table["verdict"].tolist() == ["reproduced", "reproduced"]
-    assert table["ours"].tolist() == [pytest.approx(0.2 - 0.5), pytest.approx(4.0)]
-    wide = [{**row, "loss": row["loss"] + (row["quantity"] == "population")} for row in rows]
-    worse = Evidence(found.runs, found.rounds, table1(), utility=pd.DataFrame(wide))
-    assert card(worse, "v3-stability-local-group-dp")["verdict"].tolist() == ["refuted"]
+    table = pd.DataFrame(rows)
+    found = card(only(utility=table), "v3-stability-local-group-dp", "v3-order-of-bounds")
+    assert found["verdict"].tolist() == ["reproduced", "reproduced"]
+    assert found["ours"].tolist() == [pytest.approx(0.2 - 0.5), pytest.approx(4.0)]
+    wide = only(utility=table.assign(loss=table["loss"] + (table["quantity"] == "population")))
+    assert card(wide, "v3-stability-local-group-dp")["verdict"].tolist() == ["refuted"]
 
 
 @pytest.mark.slow
 def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     """Rounds by hand; UserLDP's noise is Gaussian without sampling, whose μ at (4, 1e-5) is a printed value."""
-    ids = (
-        "v1-femnist-rounds",
-        "v3-shakespeare-rounds",
-        "v0-local-rounds",
-        "v1-claim-user",
-        "v3-claim-user",
-        "v3-shakespeare-noise-amplified",
-    )
+    ids = ["v1-femnist-rounds", "v3-shakespeare-rounds", "v0-local-rounds", "v1-claim-user", "v3-claim-user"]
+    ids.append("v3-shakespeare-noise-amplified")
     chosen = [TARGETS[name] for name in ids]
     table = write_paper_accounting(chosen, tmp_path / "accounting.parquet").set_index("target")
     assert table["value"].tolist()[:3] == [25.0, 50.0, 100.0]
@@ -249,52 +233,40 @@ def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     claim = table.loc["v1-claim-user"]
     assert claim["epsilon_published"] == pytest.approx(4.0, rel=1e-3), "calibration stops within that"
     assert claim["epsilon_sound"] > 4.0 and claim["value"] == claim["epsilon_sound"]
-    found = Evidence(pd.DataFrame(), pd.DataFrame(), table1(), accounting=table.reset_index())
-    verdicts = card(found, *ids)["verdict"]
-    assert verdicts.to_dict() == dict(zip(ids, ["reproduced"] * 3 + ["refuted", "reproduced", "differs"], strict=True))
+    verdicts = card(only(accounting=table.reset_index()), *ids)["verdict"]
+    assert verdicts[ids].tolist() == ["reproduced"] * 3 + ["refuted", "reproduced", "differs"]
 
 
-# --- rounds of one local step for equal accuracy ----------------------------------------------------------------
+# Rounds of one local step for equal accuracy
 
 EQUAL = next(target for target in TARGETS.values() if target.metric == "rounds_to_equal_accuracy")
 MARKS = (10, 20, 40, 80, 160)
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, pd.DataFrame]:
-    root = tmp_path_factory.mktemp("marks")
-    fakes = [
-        Fake("joint_noise", dataset="cifar10", seed=seed, rounds=rounds, local_steps=steps)
-        for seed in (0, 1)
-        for rounds in MARKS
-        for steps in (1, None)
-    ]
-    collect_scenario(write_runs(root / "runs", fakes), root)
-    return pd.read_parquet(root / "runs.parquet"), pd.read_parquet(root / "rounds.parquet")
+def by_rounds(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    places = [(seed, rounds, steps) for seed in (0, 1) for rounds in MARKS for steps in (1, None)]
+    fakes = [Fake("joint_noise", "cifar10", seed=s, rounds=r, local_steps=k) for s, r, k in places]
+    return evidence(tmp_path_factory.mktemp("marks"), fakes).runs
 
 
-def with_accuracies(
-    tables: tuple[pd.DataFrame, pd.DataFrame], accuracy: Callable[[bool, int, int], float]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The runs with a best accuracy of (is an epoch, rounds, seed), and a worse last round."""
-    runs, _ = tables
+def measured(runs: pd.DataFrame, accuracy: Callable[[bool, int, int], float]) -> Measured | None:
+    """With a best accuracy of (is an epoch, rounds, seed) in round 1, and a worse one in the last round."""
     rows = []
     for run in runs.itertuples():
         best = accuracy(run.local_steps == 0, int(run.rounds), int(run.seed))
-        rows += [{"run_id": run.run_id, "round": 1, "test_accuracy": best}]
-        rows += [{"run_id": run.run_id, "round": 2, "test_accuracy": best - 0.1}]
-    return runs, pd.DataFrame(rows)
+        rows += [{"run_id": run.run_id, "round": n, "test_accuracy": a} for n, a in ((1, best), (2, best - 0.1))]
+    return measure_rounds(EQUAL, runs, pd.DataFrame(rows))
 
 
-def test_ten_times_the_rounds_are_one_order(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_ten_times_the_rounds_are_one_order(by_rounds: pd.DataFrame) -> None:
     """Accuracy a log10 R + b for one step, and the same at ten times the rounds for an epoch."""
-    runs, rounds = with_accuracies(tables, lambda epoch, R, seed: 0.1 * math.log10(R * (10 if epoch else 1)))
-    found = measure_rounds(EQUAL, runs, rounds)
+    found = measured(by_rounds, lambda epoch, R, seed: 0.1 * math.log10(R * (10 if epoch else 1)))
     assert found is not None and found.mean == pytest.approx(1.0) and found.seeds == 2
     assert judge(EQUAL, found)[0] is Verdict.NOT_AT_THIS_SCALE  # generated data
 
 
-def test_marks_that_one_step_does_not_reach_are_left_out(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_marks_that_one_step_does_not_reach_are_left_out(by_rounds: pd.DataFrame) -> None:
     """Only the epoch's first mark is within one step's reach here, twice its rounds in seed 0, four times in 1."""
 
     def accuracy(epoch: bool, rounds: int, seed: int) -> float:
@@ -302,5 +274,52 @@ def test_marks_that_one_step_does_not_reach_are_left_out(tables: tuple[pd.DataFr
             return (0.3 if seed == 0 else 0.4) if rounds == 10 else 0.9
         return 0.1 + 0.1 * (1 + MARKS.index(rounds))
 
-    found = measure_rounds(EQUAL, *with_accuracies(tables, accuracy))
+    found = measured(by_rounds, accuracy)
     assert found is not None and found.mean == pytest.approx((math.log10(2) + math.log10(4)) / 2)
+
+
+# Accounting at the papers' own settings
+
+
+def test_the_papers_federation_is_theirs() -> None:
+    facts = paper_facts(TARGETS["v1-claim-user"].setting)
+    assert sum(facts.items) == 3500 * 145 and len(facts.items) == 16
+    assert not facts.cap_enforced and facts.silos_per_subject == 16
+    assert all(145 / 16 < largest < 30 for largest in facts.largest_subject)
+
+
+def test_what_accounting_cannot_answer_is_refused(tmp_path: Path) -> None:
+    joint = TARGETS["joint-table1-1-1-epsilon"]
+    assert not is_accounted(joint)
+    with pytest.raises(DataError, match="accounting"):
+        write_paper_accounting([joint], tmp_path / "a.parquet")
+
+
+@pytest.mark.slow
+def test_claims_have_the_noise_of_opacus_and_plds_beside_it(tmp_path: Path) -> None:
+    """The subject-level papers used Opacus' RDP accountant, which asks for 6 to 7 % more noise than PLD."""
+    table = write_paper_accounting([TARGETS["v1-claim-user"]], tmp_path / "a.parquet", tmp_path)
+    (row,) = table.to_dict("records")
+    orders = list(RDPAccountant.DEFAULT_ALPHAS)
+    steps = 100 * 50  # R rounds of an epoch
+
+    def claimed(sigma: float) -> float:
+        divergences = opacus_rdp.compute_rdp(q=1.0, noise_multiplier=sigma, steps=steps, orders=orders)
+        return float(opacus_rdp.get_privacy_spent(orders=orders, rdp=divergences, delta=1e-5)[0])
+
+    sigma = brentq(lambda value: claimed(value) - 4, 50, 200)
+    assert row["epsilon_published"] == pytest.approx(4, abs=5e-3)
+    # any two users: 2C, in all 5,000 steps, whatever the sizes of subjects
+    any_two = gdp_epsilon(2 * math.sqrt(steps) / sigma, 1e-5)
+    assert sigma == pytest.approx(81.9, rel=0.01)
+    assert row["epsilon_lower"] == pytest.approx(any_two, abs=0.01)
+    assert row["epsilon_sound"] == pytest.approx(any_two, abs=0.01)
+    assert "with that by PLD: ε 9.085" in row["note"]
+
+
+def test_the_bounds_of_the_audit_are_those_of_its_page() -> None:
+    page = (FILE.parents[1] / "docs" / "findings.md").read_text(encoding="utf-8")
+    for name, bound in AUDITED.items():
+        assert bound > 4
+        label = {"local_group_dp": "LocalGroupDP", "higrad_avg_dp:v3": "HiGradAvgDP v3"}[name]
+        assert re.search(rf"^\| {label}, as published.* \| \*\*{bound}\*\* \|$", page, re.MULTILINE), name

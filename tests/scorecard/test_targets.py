@@ -47,18 +47,6 @@ def test_sampling_agrees_with_the_settings_that_are_drawn(targets: dict[str, Tar
         assert all(t.setting.batch_size == known.batch_size for t in same)
 
 
-PRINTED = {
-    "v1-femnist-local-item": 77.96,
-    "v1-shakespeare-higrad": 41.58,
-    "v1-femnist-item-cost": -8,
-    "v3-femnist-higrad-cost": -22,
-    "v1-alpha-16-subjects-per-batch": 310,
-    "v1-small-group-size": 4,
-    "v1-shakespeare-rounds": 50,
-    "v3-shakespeare-items": 4484,
-}
-
-
 def test_tolerances_follow_the_stated_rule(targets: dict[str, Target]) -> None:
     """docs/findings.md: 2 points for accuracies, 3 or 5 % for differences, half a unit or 1 % for counts."""
     for target in targets.values():
@@ -76,10 +64,8 @@ def test_tolerances_follow_the_stated_rule(targets: dict[str, Target]) -> None:
             assert math.isnan(target.tolerance)
 
 
-def changed(tmp_path: Path, **values: str) -> Path:
-    with FILE.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    return written(tmp_path, [{**rows[0], **values}])
+with FILE.open(newline="") as stream:
+    ROWS: list[dict[str, Any]] = list(csv.DictReader(stream))
 
 
 def written(tmp_path: Path, rows: list[dict[str, Any]], columns: list[str] = COLUMNS) -> Path:
@@ -117,19 +103,17 @@ def written(tmp_path: Path, rows: list[dict[str, Any]], columns: list[str] = COL
 )
 def test_a_wrong_row_is_refused(tmp_path: Path, values: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        read_targets(changed(tmp_path, **values))
+        read_targets(written(tmp_path, [{**ROWS[0], **values}]))
 
 
 def test_wrong_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="an existing file"):
         read_targets(tmp_path / "none.csv")
-    with FILE.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
     with pytest.raises(ConfigError, match="each once"):
-        read_targets(written(tmp_path, [rows[0], rows[0]]))
+        read_targets(written(tmp_path, [ROWS[0], ROWS[0]]))
     with pytest.raises(ConfigError, match="columns"):
         read_targets(written(tmp_path, [{"id": "x"}], ["id"]))
-    path = written(tmp_path, rows[:1])
+    path = written(tmp_path, ROWS[:1])
     path.write_text(path.read_text().rstrip() + ",one,too,many\n")
     with pytest.raises(ConfigError, match="each of 23 columns"):
         read_targets(path)

@@ -7,17 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dry_runs import job_counts
 from subjectdp.config import load_scenario
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
+SMOKE = "--configfile config/scenarios/smoke.yaml"
 SOME = {"smoke", "embedded"}  # the others are long
-
-
-def job_counts(printed: str) -> dict[str, int]:
-    """Rule -> number of jobs, from the table that a dry run prints."""
-    table = printed.split("Job stats:")[1].split("total")[0]
-    return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
 
 
 def figures_of(jobs: dict[str, int]) -> set[str]:
@@ -25,9 +21,9 @@ def figures_of(jobs: dict[str, int]) -> set[str]:
     return {name for name in jobs if name.startswith("figure")}
 
 
-def results_of(project) -> set[Path]:
-    """All that lies below results."""
-    return set((project.root / "results").rglob("*"))
+def jobs_of(printed: str) -> list[tuple[str, str]]:
+    """(rule, what is said of the job) of each job that a dry run prints."""
+    return re.findall(r"^ *(?:local)?rule (\w+):\n((?: +\S.*\n)+)", printed, re.MULTILINE)
 
 
 def write_scenario(folder: Path, content: dict) -> str:
@@ -56,15 +52,6 @@ def test_every_scenario_plans_its_runs(project, path, monkeypatch):
     assert len(figures_of(jobs)) == len(scenario.figures)
 
 
-def test_what_would_stop_the_first_job_stops_a_dry_run(project, tmp_path):
-    content = {"name": "late", "run": {"data": {"source": "leaf_json", "path": "/nowhere/leaf"}}}
-    printed = project.snakemake("-n", "--configfile", write_scenario(tmp_path, content), check=False)
-    assert printed.returncode != 0 and "Traceback" not in printed.stdout
-    assert "error: Expected data.path to be a file or folder that exists, got '/nowhere/leaf'." in printed.stdout
-    printed = project.snakemake("-n", "figure2", "--configfile", "config/scenarios/smoke.yaml", check=False)
-    assert "error: Expected the figure to be one of the scenario smoke (figure1, partition)" in printed.stdout
-
-
 def test_the_default_scenario_does_not_shine_through_another(project, tmp_path):
     file = write_scenario(tmp_path, {"name": "bare", "run": {"training": {"rounds": 3, "batch_size": 64}}})
     jobs = job_counts(project.snakemake("-n", "-q", "rules", "--configfile", file).stdout)
@@ -79,31 +66,51 @@ def test_a_figure_is_a_target_of_its_own(project):
     assert jobs["train"] == len(scenario.runs_of_figure("figure1")) < len(scenario.runs), "no run but its own"
 
 
+LATE = "name: late\nrun: {data: {source: leaf_json, path: /nowhere/leaf}}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("name: x\nrun: {algorithm: {name: local_itm_dp}}\n", "'local_item_dp'"),
         ("name: x\nrun: {seed: 1, seed: 2}\n", "the key 'seed' is given twice"),
         ("name: x\n__use_yte__: true\n", "__use_yte__ to be absent: Snakemake runs code in such files"),
+        (LATE, "error: Expected data.path to be a file or folder that exists, got '/nowhere/leaf'."),
     ],
-    ids=["algorithm", "a key twice", "templates"],
+    ids=["algorithm", "a key twice", "templates", "what would stop the first job"],
 )
 def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, text, told):
-    before = results_of(project)
+    before = set((project.root / "results").rglob("*"))
     file = tmp_path / "scenario.yaml"
     file.write_text(text)
     done = project.snakemake("--dry-run", "--configfile", str(file), check=False)
     assert done.returncode != 0 and told in done.stdout and "Traceback" not in done.stdout
-    assert results_of(project) == before
+    assert set((project.root / "results").rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slurm", "told"),
+    [
+        (f"figure2 {SMOKE}", "", "the figure to be one of the scenario smoke (figure1, partition)"),
+        ("--config name=foo", "", "a scenario beside --config name=foo"),
+        ("--sdm apptainer", "", "SUBJECTDP_CONTAINER to name an image"),
+        ("", "MINUTES=30", "SUBJECTDP_SLURM_MINUTES"),
+        ("--profile slurm", "RUNS_PER_JOB=0", "SUBJECTDP_SLURM_RUNS_PER_JOB to be a whole number from 1 on"),
+        ("--profile slurm", "JOBS=abc", "SUBJECTDP_SLURM_JOBS to be a whole number from 1 on"),
+        ("--profile slurm", "POLL_SECONDS=0", "SUBJECTDP_SLURM_POLL_SECONDS to be a whole number from 1 on"),
+    ],
+)
+def test_a_wrong_command_line_or_setting_ends_in_its_message_alone(project, arguments, slurm, told):
+    settings = {f"SUBJECTDP_SLURM_{name}": value for name, _, value in [slurm.partition("=")] if name}
+    done = project.snakemake("-n", *arguments.split(), check=False, **settings)
+    assert done.returncode != 0 and f"Expected {told}" in done.stdout and "Traceback" not in done.stdout
 
 
 def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:
-    """(rule, what is said of the job) of each job that the smoke scenario would submit with the Slurm profile."""
+    """The jobs that the smoke scenario would submit with the Slurm profile."""
     environment = {f"SUBJECTDP_SLURM_{name}": value for name, value in settings.items()}
-    printed = project.snakemake(
-        *("--profile", "slurm", "-n", "--configfile", "config/scenarios/smoke.yaml"), **environment
-    ).stdout
-    return re.findall(r"^ *((?:local)?rule \w+):\n((?: +\S.*\n)+)", printed, re.MULTILINE)
+    wanted = ("--profile", "slurm", "-n", *SMOKE.split())
+    return jobs_of(project.snakemake(*wanted, **environment).stdout)
 
 
 @pytest.mark.parametrize(
@@ -112,21 +119,14 @@ def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:
 def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, style, asked):
     jobs = slurm_dry_run(project, GPU=style, GPU_PARTITION="big", RUNS_PER_JOB="1")
     assert len(jobs) > 6
-    assert {name for name, text in jobs if "slurm_partition=big" in text} == {"rule train"}
-    assert {name for name, text in jobs if re.search(r"\b(gpu=1|gpu_model=|gres=)", text)} == {"rule train"}
-    assert all(asked in text for name, text in jobs if name == "rule train")
-
-
-@pytest.mark.parametrize(("name", "value"), [("RUNS_PER_JOB", "0"), ("JOBS", "abc"), ("POLL_SECONDS", "0")])
-def test_a_number_of_the_profile_that_is_none_is_named(project, name, value):
-    told = project.snakemake("--profile", "slurm", "-n", check=False, **{f"SUBJECTDP_SLURM_{name}": value})
-    assert told.returncode == 1 and "Traceback" not in told.stdout + (told.stderr or "")
-    assert f"Expected SUBJECTDP_SLURM_{name} to be a whole number from 1 on" in told.stdout + (told.stderr or "")
+    assert {name for name, text in jobs if "slurm_partition=big" in text} == {"train"}
+    assert {name for name, text in jobs if re.search(r"\b(gpu=1|gpu_model=|gres=)", text)} == {"train"}
+    assert all(asked in text for name, text in jobs if name == "train")
 
 
 def test_short_runs_train_on_the_gpus_of_short_runs(project):
     jobs = slurm_dry_run(project, GPU="gpu:t4;gpu:a100;gpu:h100", GPU_PARTITION="a;b;c", RUNS_PER_JOB="1")
-    trainings = [text for name, text in jobs if name == "rule train"]
+    trainings = [text for name, text in jobs if name == "train"]
     assert trainings and all("gpu_model=t4" in text and "slurm_partition=a" in text for text in trainings)
 
 
@@ -144,22 +144,19 @@ def test_short_runs_share_a_job(project, tmp_path):
         "training": {"rounds": 300, "batch_size": 16},
         "model": {"name": "small_cnn"},
     }
-    content = {"name": "shared", "run": run, "sweep": [{"seed": list(range(5))}]}
-    printed = project.snakemake(
-        *("--profile", "slurm", "-n", "--configfile", write_scenario(tmp_path, content)),
-        SUBJECTDP_SLURM_RUNS_PER_JOB="2",
-    ).stdout
+    file = write_scenario(tmp_path, {"name": "shared", "run": run, "sweep": [{"seed": list(range(5))}]})
+    wanted = ("--profile", "slurm", "-n", "--configfile", file)
+    printed = project.snakemake(*wanted, SUBJECTDP_SLURM_RUNS_PER_JOB="2").stdout
     assert Counter(re.findall(r"Group job (\w+)", printed)) == {"short_runs": 3, "partitions": 1}
 
 
 def test_each_run_asks_for_its_own_cores(project, tmp_path):
     threads = {"femnist": {"performance": {"threads": 1}}, "shakespeare": {"performance": {"threads": 3}}}
     sweep = [{"data.dataset": list(threads), "algorithm": ["fed_avg"]}]
-    file = write_scenario(
-        tmp_path, {"name": "cores", "run": {"training": {"batch_size": 16}}, "datasets": threads, "sweep": sweep}
-    )
-    printed = project.snakemake("--dry-run", "--cores", "8", "--configfile", file).stdout
-    trainings = re.findall(r"^rule train:\n((?: +\S.*\n)+)", printed, re.MULTILINE)
+    run = {"training": {"batch_size": 16}}
+    file = write_scenario(tmp_path, {"name": "cores", "run": run, "datasets": threads, "sweep": sweep})
+    jobs = jobs_of(project.snakemake("--dry-run", "--cores", "8", "--configfile", file).stdout)
+    trainings = [text for name, text in jobs if name == "train"]
     assert ["threads: 3" in text for text in trainings] == ["run_id=shakespeare" in text for text in trainings]
     assert len(trainings) == 2
 
@@ -168,8 +165,7 @@ def test_preparation_comes_before_the_longest_run_and_that_before_the_others(pro
     sweep = [{"data.dataset": "femnist", "algorithm": "fed_avg", "training.rounds": [3, 300, 30]}]
     run = {"training": {"batch_size": 16}}
     file = write_scenario(tmp_path, {"name": "order", "run": run, "sweep": sweep})
-    printed = project.snakemake("--dry-run", "--cores", "1", "--configfile", file).stdout
-    jobs = re.findall(r"^rule (\w+):\n((?: +\S.*\n)+)", printed, re.MULTILINE)
+    jobs = jobs_of(project.snakemake("--dry-run", "--cores", "1", "--configfile", file).stdout)
     assert {"prepare", "partition"} <= {name for name, text in jobs if "priority: " not in text}  # it is 0
     first = {
         re.search(r"run_id=(\S+)", text)[1]: float(re.search(r"priority: (\S+)", text)[1])
@@ -181,16 +177,10 @@ def test_preparation_comes_before_the_longest_run_and_that_before_the_others(pro
     assert max(first.values()) < 0
 
 
-def test_a_wrong_cluster_setting_ends_in_its_message_alone(project):
-    done = project.snakemake("-n", check=False, SUBJECTDP_SLURM_MINUTES="30")
-    assert done.returncode != 0
-    assert "error: Expected SUBJECTDP_SLURM_MINUTES" in done.stdout and "Traceback" not in done.stdout
-
-
 @pytest.mark.long
 def test_the_plan_is_a_rule_and_prints_what_the_command_prints(project):
     """Rules add keys to Snakemake's configuration for their captions: the plan must not take them for settings."""
-    printed = project.snakemake("plan", "--quiet", "--configfile", "config/scenarios/smoke.yaml").stdout
+    printed = project.snakemake("plan", "--quiet", *SMOKE.split()).stdout
     written = (project.root / "results" / "smoke" / "plan.txt").read_text()
     assert written.startswith("Plan of the scenario smoke:")
     assert written.splitlines()[0] in printed

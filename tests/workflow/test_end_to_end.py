@@ -1,4 +1,4 @@
-"""The smoke scenario from nothing to its report; what reruns when code changes is in test_reruns."""
+"""The smoke scenario from nothing to its report, and what is tried again; what reruns after edits is in test_reruns."""
 
 import json
 import re
@@ -78,3 +78,21 @@ def test_jobs_that_have_ended_do_not_wake_the_scheduler(smoke, option, told):
     )
     once = ("--snakefile", "Watched", "--forcerun", "results_page", *option, "--", "results_page")
     assert told in smoke.snakemake(*SMOKE, *once).stdout
+
+
+def test_what_would_fail_again_is_tried_once(tmp_path, make_project):
+    """Another error is tried as often as the profile says."""
+    project = make_project(tmp_path / "project")
+    wanted = (*SMOKE, "--retries", "2")
+    project.snakemake(*wanted, "--until", "partition")
+    labels = next(project.root.glob("results/data/femnist-*/prepared/labels.npy"))
+    content = labels.read_bytes()
+    labels.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    train = project.root / "workflow" / "scripts" / "train.py"
+    text = train.read_text()
+    failed = project.snakemake(*wanted, "--keep-going", "--rerun-triggers", "mtime", check=False).stdout
+    assert len(re.findall("^error: .*labels.npy is truncated or was changed", failed, re.MULTILINE)) >= 3
+    assert "Trying to restart" not in failed
+    train.write_text(text.replace("with job_log", "raise SystemExit(1)\nwith job_log"))
+    crashed = project.snakemake(*wanted, "--keep-going", "--rerun-triggers", "mtime", check=False).stdout
+    assert crashed.count("Trying to restart") == 2 * 3  # of the three runs on that data

@@ -1,7 +1,6 @@
 """The workflow as a module of another one: with and without a prefix, two scenarios in one graph, a run that trains."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dry_runs import dry_run
+from dry_runs import dry_run, job_counts
 from subjectdp.config.paths import RUN_FILES
 
 TINY = """
@@ -69,11 +68,6 @@ def train(folder: Path) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 
 
-def planned(printed: str) -> dict[str, int]:
-    table = printed.split("Job stats:")[1].split("total")[0]
-    return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
-
-
 PREFIX = 'prefix: "dp"'
 
 
@@ -90,7 +84,7 @@ def test_a_module_plans_a_run_where_it_is_told(make_project: Callable, tmp_path:
     """The host's own rule comes first, stays the default target, and stays no local rule."""
     root = make_project(tmp_path / "subjectdp").root
     folder = host(tmp_path / "host", root, f"{place}/tiny/tables/runs_summary.csv", more, tiny="fed_avg")
-    jobs = planned(plan(folder, "--quiet", "rules"))
+    jobs = job_counts(plan(folder, "--quiet", "rules"))
     steps = ("fetch", "prepare", "partition", "train", "collect", "runs_summary")
     assert jobs == {"host": 1, **{f"tiny_{step}": 1 for step in steps}}
 
@@ -111,23 +105,11 @@ def test_two_scenarios_share_data_partitions_and_runs(make_project: Callable, tm
     root = make_project(tmp_path / "subjectdp").root
     target = 'results/one/runs.parquet", "results/two/runs.parquet'
     folder = host(tmp_path / "host", root, target, one="fed_avg", two="fed_avg, local_item_dp")
-    assert planned(plan(folder, "--quiet", "rules")) == {
+    assert job_counts(plan(folder, "--quiet", "rules")) == {
         "host": 1,
         **{f"one_{step}": 1 for step in ("fetch", "prepare", "partition", "train", "collect")},
         **{"two_train": 1, "two_collect": 1},
     }
-
-
-def test_a_name_alone_is_no_scenario(project) -> None:
-    done = project.snakemake("--dry-run", "--config", "name=foo", check=False)
-    assert done.returncode != 0
-    assert "error: Expected a scenario beside --config name=foo" in done.stdout
-
-
-def test_apptainer_needs_an_image(project) -> None:
-    done = project.snakemake("--dry-run", "--sdm", "apptainer", check=False)
-    assert done.returncode != 0
-    assert "error: Expected SUBJECTDP_CONTAINER to name an image" in done.stdout
 
 
 REMOTE = """
@@ -154,7 +136,7 @@ def test_a_module_from_an_address_and_a_tag_needs_no_clone(make_project: Callabl
     (folder / "config").mkdir()
     (folder / "config/config.yaml").write_text(TINY.format(name="tiny", algorithms="fed_avg"))
     (folder / "Snakefile").write_text(REMOTE)
-    jobs = planned(plan(folder, "--quiet", "rules"))
+    jobs = job_counts(plan(folder, "--quiet", "rules"))
     assert jobs["train"] == 1 and jobs["figure_partition"] == 1
     (copy,) = (folder / ".snakemake/subjectdp").iterdir()
     assert (copy / "workflow/lib/subjectdp/__init__.py").is_file()
@@ -163,5 +145,5 @@ def test_a_module_from_an_address_and_a_tag_needs_no_clone(make_project: Callabl
 def test_the_catalogue_finds_its_configuration_and_its_test(project) -> None:
     """As `snakedeploy` and the catalogue of workflows call it."""
     done = project.snakemake("--dry-run", "--quiet", "rules", "--directory", ".test")
-    assert planned(done.stdout)["train"] == 6
+    assert job_counts(done.stdout)["train"] == 6
     assert (project.root / "config/config.yaml").samefile(project.root / "config/scenarios/embedded.yaml")

@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dry_runs import dry_run
+from dry_runs import dry_run, job_counts
 from subjectdp.config import fingerprint, load_scenario_from_mapping
 from subjectdp.config.fingerprint import source_content
 
 pytestmark = pytest.mark.long
 LIBRARY = Path("workflow/lib/subjectdp")
-LEAF = Path("leaf/femnist")
+LEAF, SOURCES = Path("leaf/femnist"), "config/datasets.yaml"
+MODELS, FIGURES = LIBRARY / "models/catalogue.py", LIBRARY / "figures/figures.csv"
 SCENARIO = {
     "name": "changes",
     "run": {"partition": {"silos": 2}, "training": {"rounds": 2}},
@@ -43,6 +44,7 @@ SCENARIO = {
 ARGUMENTS = ["--configfile", "scenario.yaml"]
 TABLES = {"collect": 1, "figure1": 1, "results_page": 1, "runs_summary": 1, "scorecard": 1}
 """What follows from any training."""
+DRAWN = {"figure1": 1, "results_page": 1}
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,7 @@ class Finished:
         if "Nothing to be done" in printed:
             return {}
         assert "Job stats:" in printed, printed[-3000:]
-        table = printed.split("Job stats:")[1].split("total")[0]
-        found = {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
-        return {name: count for name, count in found.items() if name != "all"}
+        return {name: count for name, count in job_counts(printed).items() if name != "all"}
 
     def snakemake(self, *arguments: str, root: Path | None = None, **environment: str) -> str:
         """What Snakemake prints, in the project or in another folder."""
@@ -138,9 +138,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "code in a script": (Edit("workflow/scripts/train.py", "\nADDED = 1\n"), trained(5)),
     "a docstring": (Edit(LIBRARY / "engine/clipping.py", '"""Other words. ', '"""'), {}),
     "the message of an error": (
-        Edit(LIBRARY / "models/build.py", "Expected model.parameters which", "Expected model.parameters that"),
-        {},
-    ),
+        Edit(LIBRARY / "models/build.py", "Expected model.parameters which", "Expected model.parameters that"), {}),
     "how errors are worded": (code("errors"), {}),
     "the clipping engine": (code("engine/clipping"), trained(5)),
     "one algorithm": (code("algorithms/local_item_dp"), trained(1)),
@@ -148,52 +146,31 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "a model of text": (code("models/text"), trained(2)),
     "a model of images": (code("models/image"), trained(3)),
     "a model that no run uses": (code("models/fixed"), {}),
-    "a default of a model": (
-        Edit(LIBRARY / "models/catalogue.py", '"width": Parameter(20', '"width": Parameter(16'),
-        trained(3),
-    ),
+    "a default of a model": (Edit(MODELS, '"width": Parameter(20', '"width": Parameter(16'), trained(3)),
     "another entry in the list of models": (
-        Edit(
-            LIBRARY / "models/catalogue.py", '    "new": ModelSpec("text", "text.New", {}, 1),\n    "char', '    "char'
-        ),
-        {},
-    ),
-    "a figure": (code("figures/papers"), {"figure1": 1, "results_page": 1}),
+        Edit(MODELS, '    "new": ModelSpec("text", "text.New", {}, 1),\n    "char', '    "char'), {}),
+    "a figure": (code("figures/papers"), DRAWN),
     "which runs a figure shows": (
-        Edit(LIBRARY / "figures/figures.csv", "and mini-batches,,FedAvg", "and mini-batches,,JointNoise"),
-        {"figure1": 1, "results_page": 1},
-    ),
+        Edit(FIGURES, "and mini-batches,,FedAvg", "and mini-batches,,JointNoise"), DRAWN),
     "another entry in the list of figures": (
-        Edit(LIBRARY / "figures/figures.csv", "new,papers.new,runs,Paper v1,New,,,,\ncost,", "cost,"),
-        {},
-    ),
+        Edit(FIGURES, "new,papers.new,runs,Paper v1,New,,,,\ncost,", "cost,"), {}),
     "the reader of one data set": (code("data/femnist"), prepared(2, 3)),
     "how silos are dealt": (code("data/partition"), {"partition": 4, "figure_partition": 1, **trained(5)}),
     "how files are downloaded": (code("data/fetch"), {"fetch": 1}),
     "generated text": (code("data/embedded/plays"), {"fetch": 1, **prepared(1, 1)}),
-    "a mirror": (
-        Edit("config/datasets.yaml", "https://www.gutenberg.org/cache/", "https://www.gutenberg.org/files/"),
-        {"fetch": 1},
-    ),
+    "a mirror": (Edit(SOURCES, "gutenberg.org/cache/", "gutenberg.org/files/"), {"fetch": 1}),
     "the hash that a mirror must have": (
-        Edit("config/datasets.yaml", "sha256: d5601d", "sha256: c5601d"),
-        {"fetch": 1, **prepared(1, 1)},
-    ),
-    "another data set's mirrors": (
-        Edit("config/datasets.yaml", "https://example.org/", "https://s3.amazonaws.com/"),
-        {},
-    ),
+        Edit(SOURCES, "sha256: d5601d", "sha256: c5601d"), {"fetch": 1, **prepared(1, 1)}),
+    "another data set's mirrors": (Edit(SOURCES, "https://example.org/", "https://s3.amazonaws.com/"), {}),
     "LEAF's data, as many bytes": (Edit(LEAF / "all_data.json", '["b"]', '["a"]'), {"fetch": 1, **prepared(1, 1)}),
     "the lock file, nothing installed": (Edit("requirements.lock", "numpy==2.0.0", "numpy=="), {}),
     "the papers' numbers": (Edit("config/targets.csv", "\n"), {"scorecard": 1, "results_page": 1}),
     "the report's opening text": (Edit("workflow/report/workflow.rst", "\nmore\n"), {}),
     "a caption": (Edit("workflow/report/figure1.rst", "\nmore\n"), {"results_page": 1}),
     "one more seed": (
-        Edit("scenario.yaml", "run:\n  seed: 1\n", "run:\n"),
-        {"partition": 4, "figure_partition": 1, **trained(5)},
-    ),
+        Edit("scenario.yaml", "run:\n  seed: 1\n", "run:\n"), {"partition": 4, "figure_partition": 1, **trained(5)}),
     "settings of speed": (Edit("scenario.yaml", "run:\n  performance: {physical_batch_size: 77}\n", "run:\n"), {}),
-}
+}  # fmt: skip
 
 
 def test_finished_results_are_finished(finished: Finished) -> None:
@@ -238,9 +215,8 @@ def test_a_version_counts_where_it_computes(
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 99.0\n")
     planned = finished.jobs(PYTHONPATH=str(tmp_path))
-    assert {rule: planned.get(rule, 0) for rule in ("fetch", "prepare", "partition", "train")} == {
-        rule: jobs.get(rule, 0) for rule in ("fetch", "prepare", "partition", "train")
-    }
+    wanted = ("fetch", "prepare", "partition", "train")
+    assert [planned.get(rule, 0) for rule in wanted] == [jobs.get(rule, 0) for rule in wanted]
 
 
 @pytest.mark.slow

@@ -1,0 +1,229 @@
+"""Features learned from synthetic characters, public English, random strokes: where they come from, what they know."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from benchmarks import strokes
+from subjectdp.config.sections import DataConfig, EmbeddedConfig
+from subjectdp.data.prepare import fetch_sources, prepare_dataset
+from subjectdp.data.shakespeare import VOCABULARY, encode, text_content
+from subjectdp.data.store import load_prepared, write_prepared
+from subjectdp.errors import ModelError
+from subjectdp.models.build import build_model
+from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, EnglishNet
+from subjectdp.models.fixed import fixed_features
+from subjectdp.models.handwriting import (
+    FEATURES,
+    STROKES,
+    STROKES_SHA256,
+    TYPEFACES,
+    WEIGHTS,
+    HandwritingNet,
+    PublicFeatures,
+    load_weights,
+)
+from subjectdp.training import build
+from subjectdp.training import run as run_module
+from subjectdp.training.device_data import INK_SCALE, INK_SHIFT, DeviceDataset, FeatureCache, FixedFeatures
+from subjectdp.training.run import train_run
+from training import small_world
+
+ROOT = Path(__file__).parents[2]
+PAPER = -0.17 / 0.33
+SEEDS = {WEIGHTS: 20_260_517, TYPEFACES: 20_261_123}  # of the writers of the features; those of the head have one more
+CPU = torch.device("cpu")
+
+
+def made_by(file: Path) -> dict[str, Any]:
+    """How the weights of a file were made, as it says."""
+    with safe_open(file, framework="pt") as tensors:
+        return dict(json.loads(tensors.metadata()["provenance"]))
+
+
+def test_the_weights_say_how_they_were_made() -> None:
+    for file, seed in SEEDS.items():
+        made = made_by(file)
+        assert made["seed"] == seed and {"writers", "items_per_writer", "training_accuracy", "torch"} <= made.keys()
+    made = made_by(ENGLISH)
+    assert made["training_accuracy"] > 0.6 and len(made["text_sha256"]) == 64 and ENGLISH.stat().st_size < 450_000
+    made = made_by(STROKES)
+    assert (made["seed"], made["glyphs"], made["images"]) == (strokes.SEED, strokes.GLYPHS, strokes.IMAGES)
+
+
+def test_no_scenario_and_no_default_draws_the_writers_of_the_pretraining() -> None:
+    taken = {seed + more for seed in SEEDS.values() for more in (0, 1)}
+    texts = [path.read_text().replace("_", "") for path in (ROOT / "config").rglob("*.yaml")]
+    assert len(texts) > 9 and not any(str(seed) in text for seed in taken for text in texts)
+    assert EmbeddedConfig().seed not in taken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typefaces", [False, True])
+def test_the_head_of_the_package_knows_synthetic_characters_of_other_writers(tmp_path: Path, typefaces: bool) -> None:
+    data = DataConfig(dataset="femnist", embedded=EmbeddedConfig(subjects=8, items_per_subject=40, seed=77))
+    fetch_sources(data, tmp_path / "source")
+    prepare_dataset(data, tmp_path / "source", tmp_path / "prepared")
+    drawn = DeviceDataset(load_prepared(tmp_path / "prepared"), CPU)
+    images, labels = drawn.at(torch.arange(len(drawn.labels)))
+    model = build_model("handwriting_head", 62, "image", 0, {"typefaces": typefaces})
+    with torch.no_grad():
+        accuracy = float((model(images).argmax(1) == labels).float().mean())
+        features = model.features(images)  # type: ignore[operator]
+    assert accuracy > 0.75, "62 classes"
+    assert 0.6 < float(features.square().sum(1).mean()) < 1.6
+
+
+def test_a_head_for_other_classes_starts_from_zero_or_not_at_all() -> None:
+    model = build_model("handwriting_head", 5, "image", 0, {"from_synthetic": False})
+    assert model(torch.zeros(2, 128)).shape == (2, 5)
+    with pytest.raises(ModelError, match=r"from_synthetic to be false where there are 5 classes .*, got True"):
+        build_model("handwriting_head", 5, "image", 0)
+
+
+def test_other_weights_are_refused(tmp_path: Path) -> None:
+    copy = tmp_path / "handwriting.safetensors"
+    with pytest.raises(ModelError, match="handwriting.safetensors is missing"):
+        load_weights(copy)
+    shutil.copy(WEIGHTS, copy)
+    assert load_weights(copy).keys() == load_weights().keys()
+    content = bytearray(copy.read_bytes())
+    content[-1] ^= 1
+    copy.write_bytes(content)
+    load_weights.cache_clear()
+    with pytest.raises(ModelError, match="to have the sha256"):
+        load_weights(copy)
+
+
+def test_resident_features_are_those_of_the_used_items(tmp_path: Path) -> None:
+    prepared_folder, _ = small_world.build(tmp_path, small_world.config())
+    prepared = load_prepared(prepared_folder)
+    features = PublicFeatures(HandwritingNet, load_weights())
+    used = np.array([7, 3, 100, 3], dtype=np.int32)
+    data = DeviceDataset(prepared, CPU, FixedFeatures(features, used))
+    found, labels = data.batch(used)
+    images, wanted = DeviceDataset(prepared, CPU).batch(used)
+    torch.testing.assert_close(found, features(images), rtol=1e-4, atol=1e-5)
+    assert torch.equal(labels, wanted)
+    assert not data.batch(np.array([5]))[0].any(), "not used, not computed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["local_item_dp", "fed_avg"])
+def test_a_run_on_features_computed_once_is_the_run_that_computes_them_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    monkeypatch.setattr(run_module, "_privacy", lambda plan: {})
+    config = small_world.config(model={"name": "handwriting_head", "parameters": {}}, algorithm=algorithm)
+    prepared, partition = small_world.build(tmp_path, config)
+    weights = []
+    for name in ("once", "each"):
+        if name == "each":
+            monkeypatch.setattr(build, "fixed_features", lambda model: None)
+        train_run(config, prepared, partition, tmp_path / name, tmp_path / "cache", lambda line: None)
+        weights.append(load_file(tmp_path / name / "model.safetensors")["head.weight"])
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-4)
+    start = load_weights()["head"].float()
+    assert float((weights[0] - start).norm()) > 1e-2, "it has been trained"
+
+
+def windows(text: str) -> Tensor:
+    return torch.from_numpy(encode(text)).long()[None]
+
+
+def test_the_head_of_the_package_knows_english() -> None:
+    model = build_model("english_head", 80, "text", 0)
+    for start, following in (("and the lord said unto th", "e"), ("the children of Israe", "l"), ("of the kin", "g")):
+        logits = model(windows(start.rjust(80)))
+        assert VOCABULARY[int(logits.argmax())] == following
+
+
+def test_features_read_the_last_characters() -> None:
+    features = fixed_features(build_model("english_head", 80, "text", 0))
+    assert features is not None
+    characters = torch.randint(0, 80, (5, 80), generator=torch.Generator().manual_seed(0))
+    whole, other = features(characters), characters.clone()
+    assert (whole[:, -1] == CONSTANT).all()
+    other[:, :-SEEN] = 0
+    assert torch.equal(features(other), whole)
+    other[:, -SEEN] = (characters[:, -SEEN] + 1) % 80
+    assert not torch.equal(features(other), whole)
+
+
+def test_another_vocabulary_is_refused() -> None:
+    with pytest.raises(ModelError, match="80 symbols and windows of at least 12 .* '5 symbols, windows of 80'"):
+        build_model("english_head", 5, "text", 0)
+
+
+def test_features_of_text_computed_once_are_those_of_its_windows(tmp_path: Path) -> None:
+    texts = {"HAMLET": "the time is out of joint " * 8, "OPHELIA": "there is rosemary " * 9}
+    write_prepared(tmp_path / "prepared", text_content(texts, ["play", "play"], {}), "upstream", [], 0.2)
+    prepared = load_prepared(tmp_path / "prepared")
+    features = PublicFeatures(EnglishNet, load_weights(ENGLISH, ENGLISH_SHA256), CONSTANT)
+    used = np.array([7, len(texts["HAMLET"]) + 3, 0, 7], dtype=np.int32)
+    windows_of_text, wanted = DeviceDataset(prepared, CPU).batch(used)
+    cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], {"name": "english_head"})
+    for kept in (None, cache, cache):
+        found, labels = DeviceDataset(prepared, CPU, FixedFeatures(features, used, kept=kept)).batch(used)
+        torch.testing.assert_close(found, features(windows_of_text), rtol=1e-4, atol=1e-5)
+        assert torch.equal(labels, wanted)
+
+
+def hands(seed: int, glyphs: int, each: int) -> tuple[Tensor, Tensor]:
+    """Images (glyphs · each, 1, 28, 28) and their glyphs."""
+    numbers = torch.arange(glyphs).repeat_interleave(each)
+    return strokes.Glyphs(glyphs, torch.Generator().manual_seed(seed)).images(numbers), numbers
+
+
+def test_glyphs_are_ink_on_paper_the_same_for_a_seed() -> None:
+    images, _ = hands(1, 20, 4)
+    assert images.shape == (80, 1, 28, 28) and float(images.min()) >= 0 and float(images.max()) <= 1
+    assert torch.equal(images, hands(1, 20, 4)[0]) and not torch.equal(images, hands(2, 20, 4)[0])
+    ink = images.flatten(1).sum(1)
+    assert float(ink.min()) > 3 and float(ink.max()) < 400, "drawn, and not all over the paper"
+    assert float(images[:, :, :2].max()) < 0.5, "within the paper"
+
+
+def nearest_mean(features: Tensor, numbers: Tensor) -> float:
+    """The share of items nearest, by angle, to the mean of the other items of their glyph."""
+    rows = torch.nn.functional.normalize(features, dim=1)
+    sums = torch.zeros(int(numbers.max()) + 1, rows.shape[1]).index_add_(0, numbers, rows)
+    scores = rows @ torch.nn.functional.normalize(sums, dim=1).t()
+    own = torch.nn.functional.normalize(sums[numbers] - rows, dim=1)
+    scores[torch.arange(len(rows)), numbers] = (own * rows).sum(1)
+    return float((scores.argmax(1) == numbers).float().mean())
+
+
+def test_the_features_know_glyphs_that_they_have_not_seen() -> None:
+    images, numbers = hands(3, 60, 8)
+    features = fixed_features(build_model("stroke_head", 62, "image", 0))
+    assert features is not None
+    shaded = (images - INK_SHIFT) / INK_SCALE
+    found, pixels = features(shaded), shaded.flatten(1)
+    assert nearest_mean(found, numbers) > 0.8 > 0.6 > nearest_mean(pixels, numbers)
+    assert 0.6 < float(found.square().sum(1).mean()) < 1.6
+
+
+def test_the_script_of_the_strokes_makes_a_file_as_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(strokes, "GLYPHS", 20)
+    monkeypatch.setattr(strokes, "_PUBLIC", 80)
+    monkeypatch.setattr(strokes, "_BATCH", 8)
+    assert strokes.main([str(tmp_path / "own.safetensors"), "--images", "800"]) == 0
+    assert "step 100 of 100" in capsys.readouterr().out
+    with safe_open(tmp_path / "own.safetensors", framework="pt") as file:
+        shapes = {name: tuple(file.get_tensor(name).shape) for name in file.keys()}  # noqa: SIM118
+    packaged = load_weights(STROKES, STROKES_SHA256)
+    assert shapes == {name: tuple(tensor.shape) for name, tensor in packaged.items()}
+    assert shapes["projection"][1] == strokes.FEATURES < FEATURES

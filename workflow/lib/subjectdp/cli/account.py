@@ -17,13 +17,8 @@ from subjectdp.io.printing import print_json, print_table
 from subjectdp.plan.plan import AccountingMode, NoiseRule, PrivacyPlan, PrivacyUnit
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "account",
-        description="Prints epsilon for a plan given by options, for the runs of a configuration, or for a run. A plan "
-        "without --noise-multiplier has the smallest noise found that keeps --epsilon.",
-    )
+def account_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     add_plan_options(parser)
     help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
@@ -42,11 +37,12 @@ def add_parser(commands: Any) -> None:
         "--caps", metavar="LIST", nargs="?", const="", help="with --counts: what caps cost, such as 1,2,4, as a table"
     )
     parser.add_argument("--figure", metavar="FILE", help="with --caps: draw the table")
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Prints ε and noise of a plan given by options, of a finished run, or of every run of a configuration."""
+def account(options: argparse.Namespace) -> None:
+    """Prints epsilon for a plan given by options, for the runs of a configuration, or for a run. A plan without
+    --noise-multiplier has the smallest noise found that keeps --epsilon.
+    """
     settle(options)
     if options.caps is not None:
         _print_caps(options)
@@ -120,7 +116,7 @@ def _cap_row(row: Cap) -> tuple[Any, ...]:
 
 
 def _write_statement(plans: list[tuple[str | None, PrivacyPlan]], records: list[dict[str, Any]], output: str) -> None:
-    from subjectdp.cli.statement import write_page  # here: it needs the workflow's packages
+    from subjectdp.cli.ledger import write_page  # here: it needs the workflow's packages
 
     if len(plans) != 1:
         raise expected("plans of --statement", len(plans), "one: name a run with --run")

@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from subjectdp.accounting.untuned import untuned_schedule
-from subjectdp.cli.table_options import add_table, table_keys
+from subjectdp.cli.inspect import add_table, table_keys
 from subjectdp.config.messages import config_error
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.content import Content
@@ -35,24 +35,20 @@ _SILOS = 4  # where the table names none
 _FLATTER = 40  # of rates for labels in numbers from 0 to 1: their weights are as much smaller than logits'
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "init",
-        description="Looks at a table and writes a scenario that trains on it: plain, and with an ε for each person. "
-        "Asks for the columns that no option names, where it runs in a terminal.",
-    )
+def init_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("table", help="CSV or parquet file, or a folder of them")
     add_table(parser)
     parser.add_argument("--epsilon", type=float, default=4.0, help="of a person (default: %(default)s)")
     parser.add_argument("--delta", type=float, default=1e-5, help="(default: %(default)s)")
     parser.add_argument("--out", metavar="FILE", help="scenario to write (default: the table's name, .yaml)")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Writes the scenario and says what to do next. ConfigError or DataError for what cannot be one."""
+def init(options: argparse.Namespace) -> None:
+    """Looks at a table and writes a scenario that trains on it: plain, and with an ε for each person. Asks for the
+    columns that no option names, where it runs in a terminal.
+    """
     path = Path(options.table)
     frame, _ = read_frame(path, options.silo == FILE)
     out = Path(options.out or f"{path.name.split('.')[0]}.yaml")

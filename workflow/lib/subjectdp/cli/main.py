@@ -46,13 +46,22 @@ COMMANDS = {
     "schema": "print, write or check the generated configuration files",
     "doctor": "check environment, devices, data, disk and Slurm",
 }
-"""The commands in the order of the help: modules of this package (with _ for -) with ``add_parser`` and ``run``."""
+"""The commands in the order of the help. In its module, a command is the function of its name (with _ for -), whose
+docstring describes it, and ``NAME_options`` adds its options."""
+
+_MODULES = {"check-algorithm": "audit", "scenario": "runs", "statement": "ledger", "schema": "doctor"}
+"""The modules of this package that hold commands of another name."""
 
 
 def _add_command(name: str, commands: Any) -> None:
     """Adds a command, or in its place one that says which package it needs."""
+    word = name.replace("-", "_")
     try:
-        import_module(f"{__package__}.{name.replace('-', '_')}").add_parser(commands)
+        module = import_module(f"{__package__}.{_MODULES.get(name, name)}")
+        command = getattr(module, word)
+        parser = commands.add_parser(name, description=command.__doc__)
+        getattr(module, f"{word}_options")(parser)
+        parser.set_defaults(run=command)
     except ModuleNotFoundError as problem:
         missing = problem
         # no prefix of options: whatever follows is the command's

@@ -37,12 +37,12 @@ def chosen_plans(options: argparse.Namespace) -> Iterator[tuple[str | None, Priv
     if options.run_id is None and options.config is None:
         yield None, plan_from_options(options)
         return
-    from subjectdp.cli import made_plans  # here: runs need the workflow's packages, the other options the core's
+    from subjectdp.cli import ledger  # here: runs need the workflow's packages, the other options the core's
 
     if options.config is None:
-        yield options.run_id, made_plans.recorded_plan(Path(options.results), options.run_id)
+        yield options.run_id, ledger.recorded(Path(options.results), options.run_id)[1]
     else:
-        yield from made_plans.configured_plans(options.config, Path(options.results))
+        yield from ledger.configured_plans(options.config, Path(options.results))
 
 
 def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:

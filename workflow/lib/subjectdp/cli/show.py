@@ -24,22 +24,18 @@ _PARTS = {  # of a comparison: heading, and what is said of nothing
 }
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "show",
-        description="Shows a finished run: its settings, what it guarantees, and how accurate the model is. Of two "
-        "runs: the settings in which they differ, accuracy, guarantee, cost, and whether code and machine differ.",
-    )
+def show_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or the beginning of it")
     parser.add_argument("other", metavar="OTHER", nargs="?", help="a run to compare it with")
     add_results(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Prints a finished run, or two side by side."""
+def show(options: argparse.Namespace) -> None:
+    """Shows a finished run: its settings, what it guarantees, and how accurate the model is. Of two runs: the settings
+    in which they differ, accuracy, guarantee, cost, and whether code and machine differ.
+    """
     names = [name for name in (options.run_id, options.other) if name is not None]
     folders = [find_run(Path(options.results), name) for name in names]
     manifests = [read_manifest(folder) for folder in folders]

@@ -15,8 +15,7 @@ from cli.commands import run, run_json
 from federation.world import ALGORITHMS, Here, World, asking, make_world, proposed, simulated
 from subjectdp.cli.main import main
 from subjectdp.errors import ConfigError, DataError, PrivacyError, WorkerError
-from subjectdp.federation.messages import PLAN, ROUND, pack, unpack
-from subjectdp.federation.proposal import Proposal
+from subjectdp.federation.proposal import PLAN, ROUND, Proposal, pack, unpack
 from subjectdp.federation.server import lead, read_federation
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure

@@ -16,8 +16,8 @@ import pytest
 from federation.test_federation import request_of
 from federation.world import Here, World, asking, make_world, proposed
 from subjectdp.errors import WorkerError
-from subjectdp.federation.budget import Budget
-from subjectdp.federation.messages import unpack
+from subjectdp.federation.guard import Budget
+from subjectdp.federation.proposal import unpack
 from subjectdp.federation.server import read_federation
 from subjectdp.federation.site import load_site
 from subjectdp.federation.wire import SOCKET, ask_silo

@@ -7,7 +7,7 @@ from typing import Any
 from figures.fake_runs import Fake, collected
 from subjectdp.figures.style import in_order, styles_for
 from subjectdp.report.tables import runs_summary
-from subjectdp.results.labels import algorithm_label, run_label
+from subjectdp.results.shown_runs import algorithm_label, run_label
 
 SOUND: dict[str, Any] = {"mode": "sound", "rounds": 8}
 LABELS = ["SubjectRelease", "SubjectRelease [noise of 500 subjects]", "SubjectRelease [noise of 3,500 subjects]"]

@@ -12,8 +12,7 @@ import pytest
 from figures.fake_runs import Fake, grid, write_runs
 from subjectdp.results.collect import collect_scenario
 from subjectdp.scorecard.paper_accounting import write_paper_accounting
-from subjectdp.scorecard.run_measures import measure_rounds
-from subjectdp.scorecard.scorecard import COLUMNS, Evidence, scorecard
+from subjectdp.scorecard.scorecard import COLUMNS, Evidence, measure_rounds, scorecard
 from subjectdp.scorecard.targets import Target, read_targets
 from subjectdp.scorecard.verdicts import Verdict, judge, verdict_counts
 

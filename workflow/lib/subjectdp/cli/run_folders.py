@@ -13,7 +13,7 @@ from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.locks import holder
-from subjectdp.results.labels import run_label
+from subjectdp.results.shown_runs import run_label
 
 UNITS = {"item": "one item", "subject_one_silo": "one subject, at one silo", "subject": "one subject, at all its silos"}
 """What a sound ε of a manifest is for."""

@@ -26,8 +26,17 @@ from subjectdp.config.sections import Section
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, PrivacyError, WorkerError, expected
-from subjectdp.federation.messages import PLAN, ROUND, pack, unpack
-from subjectdp.federation.proposal import Items, Proposal, SiloSize, propose, public_partition
+from subjectdp.federation.proposal import (
+    PLAN,
+    ROUND,
+    Items,
+    Proposal,
+    SiloSize,
+    pack,
+    propose,
+    public_partition,
+    unpack,
+)
 from subjectdp.federation.site import all_addresses
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.plan.plan import NoiseSource

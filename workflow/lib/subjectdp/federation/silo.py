@@ -22,10 +22,8 @@ from torch import Tensor
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.errors import DataError, PrivacyError, SubjectDPError, expected
-from subjectdp.federation.budget import Budget, RunRecord
-from subjectdp.federation.guard import check_budget, check_items, check_plan, check_turn
-from subjectdp.federation.messages import PLAN, ROUND, digest, pack, unpack
-from subjectdp.federation.proposal import Proposal, read_proposal
+from subjectdp.federation.guard import Budget, RunRecord, check_budget, check_items, check_plan, check_turn
+from subjectdp.federation.proposal import PLAN, ROUND, Proposal, digest, pack, read_proposal, unpack
 from subjectdp.federation.site import OwnItems, Site, own_items, read_site_data
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan
 from subjectdp.training import environment

@@ -19,8 +19,7 @@ from subjectdp.errors import DataError, expected, unknown
 from subjectdp.figures.catalogue import entry
 from subjectdp.forecast.cluster import KNOWN, PREFIX
 from subjectdp.forecast.cost_model import expected_items, sizes_at_hand
-from subjectdp.results.labels import run_label
-from subjectdp.results.shown_runs import MOST_SETTINGS, setting_columns, settings_of, shown_rows
+from subjectdp.results.shown_runs import MOST_SETTINGS, run_label, setting_columns, settings_of, shown_rows
 
 _VARIABLES = ("SUBJECTDP_CONTAINER", "SUBJECTDP_ANY_DEVICE")
 _SLACK = 1.1  # by which a silo may be larger than the expected number of items says

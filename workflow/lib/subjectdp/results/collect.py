@@ -15,8 +15,7 @@ import pandas as pd
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import is_intact, sha256_of, write_frame
 from subjectdp.results.inputs import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS, read_frame, read_json
-from subjectdp.results.labels import run_label
-from subjectdp.results.shown_runs import setting_columns
+from subjectdp.results.shown_runs import run_label, setting_columns
 
 QUANTITIES = ("items", "subjects", "largest_group")
 _GUARANTEES = {True: "yes", False: "no", "conditional": "conditional"}

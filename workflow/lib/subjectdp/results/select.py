@@ -8,8 +8,7 @@ import pandas as pd
 from subjectdp.algorithms.registry import is_private, mechanism
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
-from subjectdp.results.labels import algorithm_label, datasets_in_order, format_epsilon
-from subjectdp.results.shown_runs import Shown, shown_rows
+from subjectdp.results.shown_runs import Shown, algorithm_label, datasets_in_order, format_epsilon, shown_rows
 
 CONDITIONAL_MARK = "†"
 CONDITIONAL_NOTE = "† conditional: no cap is enforced, the most items of a subject were read from the data"

@@ -1,19 +1,20 @@
-"""Which runs a figure shows: one setting, one run per algorithm and seed.
+"""Which runs a figure shows, one setting, one run per algorithm and seed; and what runs and numbers are called.
 
 Decided from settings alone, so that a figure that cannot be drawn is refused before anything is trained
 (``forecast.before_start``). Imports nothing heavy: the Snakefile reads it.
 """
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from subjectdp.algorithms.registry import is_private
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import DataError, expected
 from subjectdp.io.printing import flattened
-from subjectdp.results.labels import dataset_name, datasets_in_order, format_number
 
 Row = Mapping[Any, Any]
 """A run: its label, and at least the columns of :func:`setting_columns`."""
@@ -250,3 +251,46 @@ def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[
     """The dotted keys in which two configurations differ, sorted."""
     one, other = dict(flattened(dict(first))), dict(flattened(dict(second)))
     return sorted(key for key in one | other if one.get(key) != other.get(key))
+
+
+_PREDICTED = " [noise of "
+
+
+def run_label(label: str, predicted_subjects: int | None) -> str:
+    """The algorithm's label; marked, in every table and figure, if the noise is that of more subjects."""
+    return label if predicted_subjects is None else f"{label}{_PREDICTED}{predicted_subjects:,} subjects]"
+
+
+def algorithm_label(label: str) -> str:
+    """The algorithm's own label, without the mark of :func:`run_label`."""
+    return label.partition(_PREDICTED)[0]
+
+
+def dataset_name(dataset: str) -> str:
+    """The display name of a data set: femnist -> FEMNIST."""
+    return DATASETS[dataset].label if dataset in DATASETS else dataset
+
+
+def datasets_in_order(datasets: Iterable[str]) -> list[str]:
+    """Distinct data sets in the papers' order: FEMNIST first, unknown ones last."""
+    order = {name: index for index, name in enumerate(DATASETS)}
+    return sorted(set(datasets), key=lambda name: (order.get(name, len(order)), name))
+
+
+def format_epsilon(value: float) -> str:
+    """An ε with at most three significant digits: 4, 8.33, 57.9, 145, 1e7, ∞; a dash if none is stated (NaN)."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    if value >= 99_999.5:
+        return f"{value:.2g}".replace("e+0", "e").replace("e+", "e")
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    digits = 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
+def format_number(value: float) -> str:
+    """A number without trailing zeros: 1, 0.5, 16."""
+    return f"{value:g}"

@@ -7,8 +7,8 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
 from subjectdp.plan.plan import TrustModel
 from subjectdp.results.intervals import largest_of, mean_interval, paired_difference
-from subjectdp.results.labels import datasets_in_order
 from subjectdp.results.select import sound_runs
+from subjectdp.results.shown_runs import datasets_in_order
 
 _REFERENCE_NAME = "subject_release"
 REFERENCE = label(_REFERENCE_NAME, None)

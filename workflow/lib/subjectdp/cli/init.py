@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from pydantic import ValidationError
 
 from subjectdp.accounting.untuned import untuned_schedule
 from subjectdp.cli.inspect import add_table, table_keys
-from subjectdp.config.messages import config_error
+from subjectdp.config.messages import validated
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.content import Content
 from subjectdp.data.prepare import read_source
@@ -66,10 +65,7 @@ def init(options: argparse.Namespace) -> None:
     if frame.isna().any(axis=None) and "missing" not in given:
         given["missing"] = "indicator"
         print("\nCells without a value: 0, and 1 in a feature of their own (data.missing: indicator).")
-    try:
-        data = DataConfig.model_validate(given)
-    except ValidationError as problem:
-        raise config_error(problem, DataConfig, "data.") from None
+    data = validated(DataConfig, given, "data")
     content = read_source(data, path)
     text = _scenario(re.sub(r"[^a-z0-9_-]+", "-", out.stem.lower()).strip("-") or "table", given, content, options)
     write_text(out, text)

@@ -4,10 +4,8 @@ import argparse
 import math
 from typing import Any
 
-from pydantic import ValidationError
-
 from subjectdp.cli.parser import add_json, values_of
-from subjectdp.config.messages import config_error
+from subjectdp.config.messages import validated
 from subjectdp.config.resolve import expand_variables
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
@@ -44,10 +42,7 @@ def inspect(options: argparse.Namespace) -> None:
     given = {"source": source, **table_keys(options), **{name: getattr(options, name) for name in others}}
     if options.path is not None:
         given["path"] = expand_variables(options.path)
-    try:
-        data = DataConfig.model_validate(given)
-    except ValidationError as problem:
-        raise config_error(problem, DataConfig, "data.") from None
+    data = validated(DataConfig, given, "data")
     summary = inspect_source(data)
     if options.json:
         print_json(summary)

@@ -171,13 +171,6 @@ def label_of(config: dict[str, Any]) -> str | None:
         return None
 
 
-def clock(seconds: float) -> str:
-    """75 as 1:15, 3700 as 1:01:40: as progress.log writes it."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
 def count_states(runs: Iterable[RunFolder]) -> str:
     """How many runs are in each state that occurs: ``2 done, 1 stopped``."""
     states = [run.state for run in runs]

@@ -9,13 +9,13 @@ from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.cli.parser import add_json, add_results, values_of
-from subjectdp.cli.run_folders import RunFolder, State, clock, count_states, recorded_runs, scenario_run
+from subjectdp.cli.run_folders import RunFolder, State, count_states, recorded_runs, scenario_run
 from subjectdp.config import RunConfig, Scenario, load_scenario
 from subjectdp.config.run import settings_apart
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
 from subjectdp.forecast.before_start import check_before_start
-from subjectdp.io.printing import print_json, print_pairs, print_table
+from subjectdp.io.printing import clock, print_json, print_pairs, print_table
 
 _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),

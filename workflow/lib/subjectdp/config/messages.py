@@ -10,7 +10,7 @@ from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from subjectdp.errors import ConfigError, expected, in_words, listed, unknown
 
+_Model = TypeVar("_Model", bound=BaseModel)
 _COMPARED = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 
 MOST_LINES = 40
@@ -34,6 +35,14 @@ _WORDS: dict[type, str] = {
     dict: "a mapping (key: value)",
     list: "a list",
 }
+
+
+def validated(model: type[_Model], content: Any, prefix: str = "") -> _Model:
+    """``content`` as ``model``. Raises ConfigError with a line for each problem; ``prefix`` goes before every key."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as problem:
+        raise config_error(problem, model, prefix) from None
 
 
 def config_error(problem: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigError:

@@ -8,17 +8,19 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
-from subjectdp.config import resolve
-from subjectdp.config.messages import config_error, unknown_key
+from subjectdp.config.messages import unknown_key, validated
 from subjectdp.config.resolve import (
+    data_content,
+    data_key,
     distribution_of,
+    id_digest,
     mechanism_of,
+    model_of,
     plan_settings,
     resolve_defaults,
-    resolve_model,
     unread_keys,
     without_unread_keys,
 )
@@ -47,30 +49,28 @@ class RunConfig(RunSections):
 
     @property
     def run_id(self) -> str:
-        """Id of this run (see :mod:`subjectdp.config.resolve`)."""
-        return resolve.run_id(self)
+        """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
+        name = "-".join(filter(None, (self.algorithm.name, self.algorithm.variant)))
+        others = self.model_dump(exclude_defaults=True, exclude={"data", "performance"})
+        return f"{self.data.dataset}-{name}-s{self.seed}-{id_digest([data_content(self.data), others])}"
 
     @property
     def partition_id(self) -> str:
-        """Id of the partition that this run trains on."""
-        return resolve.partition_id(self)
+        """Id of its partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
+        partition = self.partition
+        shape = str(partition.distribution) + (f"{partition.alpha:g}" if partition.distribution == "power" else "")
+        digest = id_digest([self.seed, data_content(self.data), partition.model_dump(exclude_defaults=True)])
+        return f"{self.data.dataset}-{shape}-{partition.silos}-s{self.seed}-{digest}"
 
     @property
     def data_key(self) -> str:
         """Id of the prepared data that this run uses."""
-        return resolve.data_key(self.data)
+        return data_key(self.data)
 
 
 def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
-    """The run of a nested mapping such as a ``config.json``.
-
-    Raises:
-        ConfigError: a line for each problem; ``prefix`` goes before every key.
-    """
-    try:
-        return RunConfig.model_validate(content)
-    except ValidationError as problem:
-        raise config_error(problem, RunConfig, prefix) from None
+    """The run of a nested mapping such as a ``config.json``. Raises ConfigError as :func:`validated`."""
+    return validated(RunConfig, content, prefix)
 
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
@@ -135,15 +135,15 @@ def _model(run: RunSections) -> Iterator[Rule]:
 
 
 def _model_parameters(run: RunSections) -> Iterator[SubjectDPError]:
-    name = resolve_model(run).name
-    facts, given = MODELS[str(name)], run.model.parameters
+    name = model_of(run)
+    facts, given = MODELS[name], run.model.parameters
     for key, value in given.items():
         if key not in facts.parameters:
             yield unknown_key(f"model.parameters.{key}", [f"model.parameters.{one}" for one in facts.parameters])
         elif not facts.parameters[key].allows(value):
             allowed = f"{facts.parameters[key].allowed} when model.name is {name}"
             yield expected(f"model.parameters.{key}", value, allowed)
-    chosen = model_parameters(str(name), given)
+    chosen = model_parameters(name, given)
     if facts.not_all_zero and not any(chosen[key] for key in facts.not_all_zero):
         first, *others = facts.not_all_zero
         yield expected(f"model.parameters.{first}", 0, f"at least 1 where {' and '.join(others)} is 0")

@@ -14,17 +14,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, WithJsonSchema
+from pydantic import Field, PrivateAttr, WithJsonSchema
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config.messages import (
     MOST_LINES,
     as_nested,
-    config_error,
     dotted_keys,
     error_located_in,
     raise_all,
     unknown_key,
+    validated,
 )
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig, load_run
 from subjectdp.config.sections import DataConfig, RunSections, Section
@@ -292,10 +292,7 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
         check_tree(dict(content), "the scenario")
     content = overlaid(contents)
     _check_top_level(content)
-    try:
-        scenario = Scenario.model_validate(content)
-    except ValidationError as problem:
-        raise config_error(problem, Scenario) from None
+    scenario = validated(Scenario, content)
     scenario._layers = tuple(contents)
     if scenario.name in RESERVED_NAMES:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
@@ -344,9 +341,9 @@ def _of_partial(partial: Any, prefix: str, *decided_elsewhere: str) -> Iterator[
         yield str(expected(prefix, partial, "a mapping (key: value)"))
         return
     try:
-        RunSections.model_validate(normalised(partial))
-    except ValidationError as problem:
-        yield from str(config_error(problem, RunSections, prefix)).split("\n")
+        validated(RunSections, normalised(partial), prefix)
+    except ConfigError as problem:
+        yield from str(problem).split("\n")
     for key in decided_elsewhere:
         below: Any = partial
         for part in key.split("."):

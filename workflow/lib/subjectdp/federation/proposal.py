@@ -14,13 +14,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from subjectdp.accounting.make_plan import draft_plan, with_noise_multipliers
-from subjectdp.config.messages import config_error
 from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
@@ -125,14 +124,6 @@ class Proposal(Section):
         facts = public_partition(run, self.silos, self.subjects).federation_facts()
         plan = draft_plan(mechanism_of(run), facts, plan_settings(run))
         return with_noise_multipliers(plan, self.noise_multipliers)
-
-
-def read_proposal(content: Any) -> Proposal:
-    """A proposal that was received; ConfigError with a line for each thing that is wrong."""
-    try:
-        return Proposal.model_validate(content)
-    except ValidationError as problem:
-        raise config_error(problem, Proposal, "proposal") from None
 
 
 def propose(run: RunConfig, items: Items, partition: Partition, plan: PrivacyPlan) -> Proposal:

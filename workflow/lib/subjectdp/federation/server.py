@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 from torch import Tensor
 
 from subjectdp.accounting.plan_run import plan_run
-from subjectdp.config.messages import config_error
+from subjectdp.config.messages import validated
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import Section
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
@@ -76,10 +76,7 @@ class Link(Protocol):
 
 def read_federation(path: Path | str) -> FederationFile:
     """The server's file; ``run.data.path`` and ``results`` are relative to it. Raises ConfigError."""
-    try:
-        found = FederationFile.model_validate(read_yaml(path))
-    except ValidationError as problem:
-        raise config_error(problem, FederationFile) from None
+    found = validated(FederationFile, read_yaml(path))
     beside = Path(path).absolute().parent
     data = dict(found.run.get("data") or {})
     if data.get("path"):

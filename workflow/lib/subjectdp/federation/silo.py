@@ -21,9 +21,10 @@ from torch import Tensor
 
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.statements import privacy_statements
+from subjectdp.config.messages import validated
 from subjectdp.errors import DataError, PrivacyError, SubjectDPError, expected
 from subjectdp.federation.guard import Budget, RunRecord, check_budget, check_items, check_plan, check_turn
-from subjectdp.federation.proposal import PLAN, ROUND, Proposal, digest, pack, read_proposal, unpack
+from subjectdp.federation.proposal import PLAN, ROUND, Proposal, digest, pack, unpack
 from subjectdp.federation.site import OwnItems, Site, own_items, read_site_data
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan
 from subjectdp.training import environment
@@ -62,7 +63,7 @@ class Silo:
         started = time.perf_counter()
         try:
             facts, model = unpack(content)
-            proposal = read_proposal(facts.get("proposal"))
+            proposal = validated(Proposal, facts.get("proposal"), "proposal")
             if facts.get("ask") == PLAN:
                 self._accept(proposal)
                 return pack({"silo": self.site.silo})

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from subjectdp.config.messages import config_error
+from subjectdp.config.messages import validated
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
 from subjectdp.data.catalogue import Source
@@ -60,11 +60,7 @@ class Site(Section):
 
 def load_site(path: Path | str) -> Site:
     """The site of a YAML file; ``folder`` and ``data.path`` are relative to it. Raises ConfigError."""
-    content = read_yaml(path)
-    try:
-        site = Site.model_validate(content)
-    except ValidationError as problem:
-        raise config_error(problem, Site) from None
+    site = validated(Site, read_yaml(path))
     if not site.data.source.in_place or site.data.path is None:
         raise expected("data.source", site.data.source, "table or leaf_json, with data.path")
     for key in sorted(site.data.model_fields_set - _READ):

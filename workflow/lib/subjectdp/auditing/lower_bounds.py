@@ -54,8 +54,7 @@ def clopper_pearson_lower(successes: Counts, trials: int, error: float) -> NDArr
 
 def clopper_pearson_upper(successes: Counts, trials: int, error: float) -> NDArray[np.float64]:
     """Exact one-sided upper limits of probabilities (see :func:`clopper_pearson_lower`)."""
-    failures = trials - np.asarray(successes)
-    return np.where(failures == 0, 1.0, stats.beta.ppf(1 - error, successes + 1, np.maximum(1, failures)))
+    return 1.0 - clopper_pearson_lower(trials - successes, trials, error)
 
 
 def counts_epsilon(

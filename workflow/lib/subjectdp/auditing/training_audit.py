@@ -103,10 +103,8 @@ def audit_training(
 ) -> TrainingAudit:
     """Trains once with the canaries that take part, and guesses which canaries they are.
 
-    Args:
-        guesses: number of guesses, half of them "in"; must be fixed before any score is seen.
-
-    Raises PrivacyError for a trust model in which single steps are not observed.
+    ``guesses``, half of them "in", must be fixed before any score is seen. Raises PrivacyError for a trust model in
+    which single steps are not observed.
     """
     local = TrustModel.LOCAL
     if mechanism.trust is not local:

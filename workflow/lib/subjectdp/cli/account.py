@@ -102,12 +102,10 @@ def _print_caps(options: argparse.Namespace) -> None:
         print_json([asdict(row) for row in rows])
         return
     print(f"ε {options.epsilon:g} of a person over all silos, at delta {options.delta:g}")
-    print_table(_CAP_HEADS, map(_cap_row, rows))
+    heads = ("cap", "items kept", "items lost (%)", "people touched (%)", "noise multiplier", "noise / 1,000 items")
+    print_table(heads, map(_cap_row, rows))
     best = min(rows, key=lambda row: row.noise_per_item)
     print(f"Least noise for an item kept: cap {best.cap}. Where the counts are private, choose it by public numbers.")
-
-
-_CAP_HEADS = ("cap", "items kept", "items lost (%)", "people touched (%)", "noise multiplier", "noise / 1,000 items")
 
 
 def _cap_row(row: Cap) -> tuple[Any, ...]:

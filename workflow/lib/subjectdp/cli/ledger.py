@@ -71,17 +71,11 @@ def _epsilon(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
 
 
-_GIVEN_SEED = -1  # of all trainings whose seed no record has
-
-
 def recorded_manifests(files: Sequence[Path], manifests: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """What a ledger reads of trainings outside the workflow: reports and states of ``SubjectPrivacyEngine`` as JSON.
 
     They are on the people of the ``manifests``. Seeds are in no record: trainings from given seeds count as of one.
-
-    Raises:
-        ConfigError: files beside runs on several data sets.
-        DataError: a file that holds no plan.
+    Raises ConfigError for files beside runs on several data sets, DataError for a file that holds no plan.
     """
     named = {(m["config"]["data"]["dataset"], m["config"]["data"]["source"]) for m in manifests}
     data = [{"dataset": dataset, "source": source} for dataset, source in named]
@@ -93,7 +87,7 @@ def recorded_manifests(files: Sequence[Path], manifests: Sequence[Mapping[str, A
         plan = replace(plan, rounds=int(content.get("steps", plan.rounds)))
         yield {
             "run_id": str(file),
-            "config": {"seed": _GIVEN_SEED, "data": where},
+            "config": {"seed": -1, "data": where},  # the seed of all trainings whose seed no record has
             "plan": plan.to_dict(),
             "identity": {"partition": str(file)},
             "privacy": privacy_statements(plan, over_rounds=False),
@@ -104,10 +98,7 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
     """A row for each data set and unit of finished runs.
 
     ``each_run`` is the largest ε of one run, ``together`` that of all; None where none can be given, with the
-    ``reason``. ``conditional``: an ε rests on a bound that was read from the data.
-
-    Raises:
-        ConfigError: δ that is not between 0 and 1.
+    ``reason``. ``conditional``: an ε rests on a bound that was read from the data. Raises ConfigError for a wrong δ.
     """
     if delta is not None and not 0 < delta < 1:
         raise expected("--delta", delta, "between 0 and 1", ConfigError)

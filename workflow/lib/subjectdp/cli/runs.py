@@ -46,8 +46,9 @@ def runs(options: argparse.Namespace) -> int:
     accuracy and ε, and the settings in which it differs from other runs of its data set and algorithm. Exit code 1 if a
     run is broken.
     """
-    if options.algorithm is not None:
-        _require_algorithm(options.algorithm)
+    names = {*ALGORITHMS, *(f"{known}:{each}" for known in ALGORITHMS for each in algorithm(known).variants if each)}
+    if options.algorithm not in (None, *names):  # a mistake, not an empty list
+        raise unknown("algorithm", options.algorithm, names)
     listed = _listed(options, Path(options.results))
     if options.json:
         print_json([vars(run) for run in listed])
@@ -86,26 +87,14 @@ def _row(run: RunFolder) -> tuple[Any, ...]:
     return run.run_id, run.label, run.state, run.progress, accuracy, *rounded, seconds, left
 
 
-def _require_algorithm(name: str) -> None:
-    """ConfigError for a name that no run can have: a mistake, not an empty list."""
-    names = {*ALGORITHMS, *(f"{known}:{each}" for known in ALGORITHMS for each in algorithm(known).variants if each)}
-    if name not in names:
-        raise unknown("algorithm", name, names)
-
-
 def _fits(run: RunFolder, options: argparse.Namespace) -> bool:
-    if options.state is not None and run.state != options.state:
-        return False
-    if options.dataset is None and options.algorithm is None and options.seed is None:
-        return True
-    if run.config is None:
-        return False
-    algorithm = run.config["algorithm"]
-    names = (algorithm["name"], f"{algorithm['name']}:{algorithm['variant']}")
+    config = run.config or {"data": {}, "algorithm": {"name": "", "variant": ""}}
+    name, variant = config["algorithm"]["name"], config["algorithm"]["variant"]
     return (
-        (options.dataset is None or run.config["data"]["dataset"] == options.dataset)
-        and (options.algorithm is None or options.algorithm in names)
-        and (options.seed is None or run.config["seed"] == options.seed)
+        options.state in (None, run.state)
+        and options.dataset in (None, config["data"].get("dataset"))
+        and options.algorithm in (None, name, f"{name}:{variant}")
+        and options.seed in (None, config.get("seed"))
     )
 
 

@@ -47,9 +47,8 @@ def serve(
 ) -> None:
     """Answers requests until the process is stopped; ``make`` gets the report and gives what answers.
 
-    Raises:
-        StorageError: another process serves this folder, or it cannot be written.
-        ConfigError: a folder whose path is too long for a socket.
+    Raises StorageError where another process serves this folder, or it cannot be written, ConfigError for a folder
+    whose path is too long for a socket.
     """
     address = folder / SOCKET
     if len(str(address)) > _LONGEST_PATH:

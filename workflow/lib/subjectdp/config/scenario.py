@@ -200,16 +200,12 @@ class Scenario(Section):
 
     @cached_property
     def runs(self) -> tuple[RunConfig, ...]:
-        """All runs, resolved, each once; raises ConfigError with a line for each problem."""
+        """All runs, resolved, each once."""
         return tuple(self.runs_by_id.values())
 
     @cached_property
     def runs_by_id(self) -> dict[str, RunConfig]:
-        """Run id -> run, in the order of the sweep."""
-        return {run.run_id: run for points in self._blocks for _, run in points}
-
-    @cached_property
-    def _blocks(self) -> list[list[tuple[dict[str, Any], RunConfig]]]:
+        """Run id -> run, in the order of the sweep; raises ConfigError with a line for each problem."""
         axes = [
             {key: values_of_axis(value) for key, value in block.items() if key != "name"}
             for block in self.sweep or [{}]
@@ -217,22 +213,19 @@ class Scenario(Section):
         total = sum(math.prod(map(len, block.values())) for block in axes)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-        blocks: list[list[tuple[dict[str, Any], RunConfig]]] = []
-        problems, sources = dict[str, None](), dict[str, DataConfig]()
+        runs, problems, sources = dict[str, RunConfig](), dict[str, None](), dict[str, DataConfig]()
         for block in axes:
-            blocks.append([])
             for values in itertools.product(*block.values()):
-                point = dict(zip(block, values, strict=True))
                 try:
-                    run = load_run(run_content(self._layers, point))
+                    run = load_run(run_content(self._layers, dict(zip(block, values, strict=True))))
                     _require_one_source(run.data, sources.setdefault(run.data_key, run.data))
-                    blocks[-1].append((point, run))
+                    runs[run.run_id] = run
                 except ConfigError as problem:
                     problems.update(dict.fromkeys(str(problem).split("\n")))
                 if len(problems) > MOST_LINES:
                     break
         raise_all(problems)
-        return blocks
+        return runs
 
     def runs_of_figure(self, figure: str) -> tuple[RunConfig, ...]:
         """The runs that ``figure`` shows, by the scenario's selections; all runs without a selection."""

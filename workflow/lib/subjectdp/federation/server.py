@@ -89,9 +89,8 @@ def read_federation(path: Path | str) -> FederationFile:
 def lead(file: FederationFile, link: Link, report: Callable[[str], None] = log.info) -> Path:
     """Runs a federation to its end; returns the folder of the run, with model, manifest and privacy report.
 
-    Raises:
-        SubjectDPError: settings, plan or sample that do not fit; a silo that refuses (its own log says why).
-        WorkerError: silos that did not answer in time; the next start goes on after the last whole round.
+    Raises SubjectDPError for settings, plan or sample that do not fit, and for a silo that refuses (its own log says
+    why); WorkerError for silos that did not answer in time: the next start goes on after the last whole round.
     """
     started = time.perf_counter()
     inputs, items = server_inputs(file)

@@ -129,9 +129,8 @@ class Silo:
         return Accepted(replace(federation, noise_name=record.digest), record, _for_readers(plan))
 
     def _report_accepted(self, record: RunRecord, own: OwnItems, epsilon: float) -> None:
-        if own.items_cut:
-            cut = f"{own.items_cut} items of {own.people_cut} people are left out"
-            self.report(f"cap of {own.cap} items a person: {cut}")
+        if own.cut:
+            self.report(own.cut)
         limit = "no limit" if self.site.epsilon is None else f"epsilon {epsilon:.4g} of {self.site.epsilon:g}"
         self.report(f"accepted {record.name}, plan {record.digest}: {limit} for one {self.site.unit}")
 

@@ -130,13 +130,11 @@ def _in_order(content: Content, own: Items, items: Items) -> Content:
 
 @dataclass(frozen=True)
 class OwnItems:
-    """What a silo trains on: its prepared data, a partition that knows its own items alone, and what the cap cut."""
+    """What a silo trains on: its prepared data, and a partition that knows its own items alone."""
 
     prepared: PreparedData
     partition: Partition
-    cap: int | None
-    people_cut: int
-    items_cut: int
+    cut: str  # what the cap left out, in words; empty: nothing
 
 
 def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) -> OwnItems:
@@ -150,16 +148,16 @@ def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) ->
     cap = min(caps, default=None)
     owners = np.repeat(np.arange(len(content.items), dtype=np.int32), content.items)
     addresses = all_addresses(content)
-    keep = np.ones(len(owners), np.bool_)
-    if cap is not None:
+    cut = ""
+    if cap is not None and (people := int((content.items > cap).sum())):
         here = np.zeros(len(owners), np.int16)
         keep = keep_within_cap(run.seed, content.subject_ids, content.items, here, cap)
-    cut = int((~keep).sum())
-    people_cut = 0 if cap is None else int((content.items > cap).sum())
-    partition = _partition(site.silo, len(proposal.silos), addresses[keep].astype(np.int32), owners[keep])
+        cut = f"cap of {cap} items a person: {(~keep).sum()} items of {people} people are left out"
+        addresses, owners = addresses[keep], owners[keep]
+    partition = _partition(site.silo, len(proposal.silos), addresses.astype(np.int32), owners)
     meta = {"sha256": {"source": data.sha256}, "synthetic": False, "copies": 1}
     prepared = PreparedData(**vars(content), folder=Path(site.folder), meta=meta)
-    return OwnItems(prepared, partition, cap, people_cut, cut)
+    return OwnItems(prepared, partition, cut)
 
 
 def all_addresses(content: Content) -> Integers:

@@ -31,19 +31,8 @@ LEAST_MINUTES = 5
 """What a job of trainings asks for at least."""
 
 KNOWN = (
-    *(
-        "GPU",
-        "GPU_PARTITION",
-        "GPU_PACE",
-        "CPU_PARTITION",
-        "ACCOUNT",
-        "QOS",
-        "CONSTRAINT",
-        "EXTRA",
-        "MINUTES",
-        "MEMORY_MB",
-    ),
-    *("RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),
+    *("GPU", "GPU_PARTITION", "GPU_PACE", "CPU_PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "EXTRA", "MINUTES"),
+    *("MEMORY_MB", "RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),
 )
 """What follows the prefix; the profile reads some of them itself."""
 
@@ -107,8 +96,7 @@ def gpus(run: RunConfig) -> int:
 def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSettings:
     """The settings in the environment variables ``SUBJECTDP_SLURM_*``; an empty variable counts as unset.
 
-    Raises:
-        ConfigError: a variable that cannot be read, with the allowed values; one that nothing reads.
+    Raises ConfigError for a variable that cannot be read, with the allowed values, and for one that nothing reads.
     """
     values = {key.removeprefix(PREFIX): value for key, value in environment.items() if value}
     for key in environment:

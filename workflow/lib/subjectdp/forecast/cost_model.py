@@ -109,11 +109,8 @@ def work_of(
 ) -> Work:
     """The work of a run, with the operations of its model's default parameters.
 
-    Args:
-        run: the configuration.
-        silo_items: train items of each silo; None: equal parts of the expected items.
-        evaluated: validation and test items; None: the expected ones.
-        rounds: executed rounds; None: those of the configuration, before any rule shortens them.
+    ``silo_items``: train items of each silo (None: equal parts of the expected ones). ``evaluated``: validation and
+    test items (None: the expected ones). ``rounds``: executed ones (None: those of the configuration).
     """
     items, training, silos, subject = expected_items(run), run.training, run.partition.silos, run.subject
     held = [items.train // silos] * silos if silo_items is None else list(silo_items)

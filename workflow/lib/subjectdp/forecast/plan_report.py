@@ -213,9 +213,7 @@ def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partiti
     From prepared data it is the partition that the workflow will make. From expected counts it has the configuration's
     number of subjects, each with the mean number of items, spread over the silos as the partition will be.
 
-    Raises:
-        DataError: corrupt files.
-        ConfigError: an impossible partition, for instance with an empty silo.
+    Raises DataError for corrupt files, ConfigError for an impossible partition, for instance with an empty silo.
     """
     if Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file():
         return load_partition(paths.partition_dir(run.partition_id, results)), PARTITION

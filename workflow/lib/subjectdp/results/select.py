@@ -95,10 +95,8 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     ``unit`` (that its ε is for; empty: no privacy), ``epsilon_stated`` (that the noise was calibrated to, at that unit;
     of the subjects that predicted noise is for), and ``noise_subjects`` (the number of subjects that the noise is for).
 
-    Runs without privacy have no mode and are always kept.
-
-    Raises:
-        DataError: no sound run, or two runs of one algorithm, seed and place.
+    Runs without privacy have no mode and are always kept. Raises DataError for no sound run, or two runs of one
+    algorithm, seed and place.
     """
     runs = runs.assign(unit=claimed_units(runs))
     sound = runs[(runs["mode"] == "sound") | (runs["unit"] == "")]

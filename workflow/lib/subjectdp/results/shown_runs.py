@@ -78,10 +78,7 @@ def settings_of(rows: Sequence[Row], shown: Shown) -> list[tuple[str, list[int]]
     """The settings among the runs of each data set, in words, and the positions of the runs of each.
 
     A baseline that does not read a swept key, and an algorithm with rounds or mini-batches of its own, are in all of
-    them. One setting, all runs, where no data set has several.
-
-    Raises:
-        DataError: no run is left.
+    them. One setting, all runs, where no data set has several. Raises DataError where no run is left.
     """
     candidates = _candidates(rows, shown)
     found: list[tuple[str, list[int]]] = []
@@ -157,9 +154,7 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
 
     For swept columns that the figure does not show the papers' value is taken if present (as published, α = 1), else
     the most frequent one. An algorithm that was run at a single other value keeps it.
-
-    Raises:
-        DataError: no run is left, or two runs of an algorithm and seed.
+    Raises DataError where no run is left, or two runs of an algorithm and seed.
     """
     candidates = _candidates(rows, shown)
     chosen: list[int] = []

@@ -32,10 +32,8 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each data set, number of subjects, ε, number of silos of a subject, and algorithm (:data:`COLUMNS`).
 
     Only runs whose subjects lie evenly over their silos count; algorithms without privacy have a row at every ε. Of an
-    algorithm that was run under several trust models, runs under local trust count where there are some.
-
-    Raises:
-        DataError: no such sound run, none of SubjectRelease, or two of one algorithm, seed, number and ε.
+    algorithm that was run under several trust models, runs under local trust count where there are some. Raises
+    DataError for no such sound run, none of SubjectRelease, or two of one algorithm, seed, number and ε.
     """
     runs = runs[runs["alpha"] == 1]
     if not (runs["algorithm"] == _REFERENCE_NAME).any():

@@ -39,9 +39,8 @@ def ledger(options: argparse.Namespace) -> None:
     results = Path(options.results)
     files = [Path(name) for name in options.runs if name.endswith(".json")]
     folders = [find_run(results, name) for name in options.runs if not name.endswith(".json")]
-    scenario = load_scenario(options.scenario) if options.scenario else None
-    if scenario is not None:
-        folders += [results / "runs" / each.run_id for each in scenario.runs]
+    if options.scenario:
+        folders += [results / "runs" / each.run_id for each in load_scenario(options.scenario).runs]
     if not folders and not files:
         raise expected("runs", "none", "at least one RUN or --scenario FILE")
     manifests = {folder.name: read_manifest(folder) for folder in folders}

@@ -106,9 +106,7 @@ def walk_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
     """The model class of a field that is a section, else None."""
     annotation = field.annotation
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def allowed_text(field: FieldInfo) -> str:

@@ -4,13 +4,10 @@ Resolving fills in defaults that depend on other keys, and sets keys that nothin
 to write the same run resolve to the same object, hence to the same run id and the same ``config.json``.
 
 Ids of prepared data, partitions and runs are a readable prefix and ten hex digits of a hash of what differs from the
-defaults in the resolved run. Writing a default out, or changing a value that the algorithm, source or optimiser does
-not read, gives the same id; so does a new key, as long as it is at its default. Left out:
-
-- ``performance`` (speed and memory only) and ``data.expected`` (a check, not an input);
-- the location of the data. Of ``data.path`` only the last component counts for ``leaf_json`` and ``table`` (moved
-  data keep their results, another file beside them gets its own), and nothing for ``upstream`` (the content is
-  verified by hash). The sha256 of the content is recorded with the prepared data and in every run's manifest.
+defaults in the resolved run: a new key at its default changes none. Left out are ``performance`` (speed and memory
+only), ``data.expected`` (a check) and the location of the data. Of ``data.path`` the last component counts for
+``leaf_json`` and ``table`` (moved data keep their results), nothing for ``upstream`` (verified by hash). The sha256 of
+the content is recorded with the prepared data and in every run's manifest.
 
 ``data.subjects``, ``data.validation_fraction`` and the seed belong to the partition, so that many partitions share one
 download and one preparation.
@@ -79,9 +76,7 @@ def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
 
 def _of_data(data: DataConfig) -> dict[str, Any]:
     """Fills the test fraction and the path's variables; resets what the source does not read."""
-    changes: dict[str, Any] = {}
-    if data.test_fraction is None:
-        changes["test_fraction"] = DATASETS[data.dataset].test_fraction
+    changes: dict[str, Any] = {"test_fraction": data.test_fraction or DATASETS[data.dataset].test_fraction}
     if data.path is not None:
         changes["path"] = _resolve_path(data.path, data.source)
     if data.source != "embedded":

@@ -17,15 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, WithJsonSchema
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
-from subjectdp.config.messages import (
-    MOST_LINES,
-    as_nested,
-    dotted_keys,
-    error_located_in,
-    raise_all,
-    unknown_key,
-    validated,
-)
+from subjectdp.config import messages
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig, load_run
 from subjectdp.config.sections import DataConfig, RunSections, Section
 from subjectdp.data.catalogue import DATASETS
@@ -35,7 +27,7 @@ from subjectdp.io.yaml_files import check_tree, read_yaml
 from subjectdp.places import LIBRARY
 from subjectdp.plan.ranges import NaturalNumber
 
-RUN_KEYS = dotted_keys(RunSections)
+RUN_KEYS = messages.dotted_keys(RunSections)
 """Every dotted key of a run."""
 
 _MAPPINGS = ("model.parameters.", "data.expected.")  # whose keys are no keys of a run
@@ -222,9 +214,9 @@ class Scenario(Section):
                     runs[run.run_id] = run
                 except ConfigError as problem:
                     problems.update(dict.fromkeys(str(problem).split("\n")))
-                if len(problems) > MOST_LINES:
+                if len(problems) > messages.MOST_LINES:
                     break
-        raise_all(problems)
+        messages.raise_all(problems)
         return runs
 
     def runs_of_figure(self, figure: str) -> tuple[RunConfig, ...]:
@@ -264,7 +256,7 @@ def load_scenario(paths: Sequence[Path | str] | Path | str, given: Mapping[str, 
     if not files:
         raise ConfigError("Expected at least one scenario file.")
     contents = [read_yaml(file) for file in files]
-    with error_located_in(files):
+    with messages.error_located_in(files):
         return load_scenario_from_layers([*contents, given] if given else contents)
 
 
@@ -285,7 +277,7 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
         check_tree(dict(content), "the scenario")
     content = overlaid(contents)
     _check_top_level(content)
-    scenario = validated(Scenario, content)
+    scenario = messages.validated(Scenario, content)
     scenario._layers = tuple(contents)
     if scenario.name in RESERVED_NAMES:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
@@ -300,15 +292,15 @@ def _check_top_level(content: Mapping[str, Any]) -> None:
     for key in content:
         inside = key.removeprefix("run.")
         if inside in RUN_KEYS:
-            problems.append(f"Unknown key {key!r}. {as_nested(inside, content[key])}")
+            problems.append(f"Unknown key {key!r}. {messages.as_nested(inside, content[key])}")
         elif key not in Scenario.model_fields:
-            problems.append(str(unknown_key(key, Scenario.model_fields, RUN_KEYS)))
+            problems.append(str(messages.unknown_key(key, Scenario.model_fields, RUN_KEYS)))
     for key, kind in (("figures", list), ("selections", Mapping)):
         names = content.get(key)
         for name in names if isinstance(names, kind) else ():
             if isinstance(name, str) and not re.fullmatch(_PATTERN, name):
                 problems.append(_no_figure(key, name))
-    raise_all(problems)
+    messages.raise_all(problems)
 
 
 def _no_figure(key: str, name: str) -> str:
@@ -326,7 +318,7 @@ def _check_overrides(scenario: Scenario) -> None:
         *(_of_algorithm(key, partial) for key, partial in scenario.algorithms.items()),
         *(_of_block(block, f"sweep[{number}]") for number, block in enumerate(scenario.sweep)),
     )
-    raise_all(itertools.islice(problems, 2 * MOST_LINES))
+    messages.raise_all(itertools.islice(problems, 2 * messages.MOST_LINES))
 
 
 def _of_partial(partial: Any, prefix: str, *decided_elsewhere: str) -> Iterator[str]:
@@ -334,7 +326,7 @@ def _of_partial(partial: Any, prefix: str, *decided_elsewhere: str) -> Iterator[
         yield str(expected(prefix, partial, "a mapping (key: value)"))
         return
     try:
-        validated(RunSections, normalised(partial), prefix)
+        messages.validated(RunSections, normalised(partial), prefix)
     except ConfigError as problem:
         yield from str(problem).split("\n")
     for key in decided_elsewhere:
@@ -378,7 +370,7 @@ def _of_block(block: Mapping[str, Any], prefix: str) -> Iterator[str]:
             if not isinstance(values, str):
                 yield str(expected(axis, values, "text (a label)"))
         elif key not in RUN_KEYS and not key.startswith(_MAPPINGS):
-            yield str(unknown_key(axis, [f"{prefix}.{known}" for known in _near_axes(key)], RUN_KEYS))
+            yield str(messages.unknown_key(axis, [f"{prefix}.{known}" for known in _near_axes(key)], RUN_KEYS))
         elif isinstance(values, list) and not values:
             yield str(expected(axis, values, "a value or a list with at least one value"))
         elif isinstance(values, list) and any(isinstance(value, list) for value in values):
@@ -401,7 +393,7 @@ def _check_selections(scenario: Scenario) -> None:
     problems: list[str] = []
     for figure, selection in scenario.selections.items():
         prefix = f"selections.{figure}"
-        wrong = [str(unknown_key(f"{prefix}.{key}", RUN_KEYS)) for key in selection if key not in RUN_KEYS]
+        wrong = [str(messages.unknown_key(f"{prefix}.{key}", RUN_KEYS)) for key in selection if key not in RUN_KEYS]
         wrong += [
             f"Expected {prefix}.{key} to be values of one key, got a section. Write dotted keys: {key}.KEY: VALUE."
             for key, value in selection.items()
@@ -410,7 +402,7 @@ def _check_selections(scenario: Scenario) -> None:
         problems.extend(wrong)
         if figure in scenario.figures and not wrong and not scenario.runs_of_figure(figure):
             problems.append(str(expected(prefix, dict(selection), "a selection that fits at least one run")))
-    raise_all(problems)
+    messages.raise_all(problems)
 
 
 def _fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:

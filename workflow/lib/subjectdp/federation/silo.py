@@ -26,7 +26,7 @@ from subjectdp.errors import DataError, PrivacyError, SubjectDPError, expected
 from subjectdp.federation.guard import Budget, RunRecord, check_budget, check_items, check_plan, check_turn
 from subjectdp.federation.proposal import PLAN, ROUND, Proposal, digest, pack, unpack
 from subjectdp.federation.site import OwnItems, Site, own_items, read_site_data
-from subjectdp.plan.plan import NoiseSource, PrivacyPlan
+from subjectdp.plan.plan import NoiseSource
 from subjectdp.training import environment
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
@@ -126,19 +126,17 @@ class Silo:
         torch.set_num_threads(site.performance.threads)
         federation = make_federation(inputs, environment.choose_device(site.performance.device))
         self._report_accepted(record, own, epsilon)
-        return Accepted(replace(federation, noise_name=record.digest), record, _for_readers(plan))
+        privacy = privacy_statements(
+            plan, over_rounds=False
+        )  # what ``subjectdp statement`` and people read in the ledger
+        readers = {"privacy": {**privacy, "card": report_text(plan, privacy).splitlines()}}
+        return Accepted(replace(federation, noise_name=record.digest), record, readers)
 
     def _report_accepted(self, record: RunRecord, own: OwnItems, epsilon: float) -> None:
-        if own.cut:
-            self.report(own.cut)
         limit = "no limit" if self.site.epsilon is None else f"epsilon {epsilon:.4g} of {self.site.epsilon:g}"
-        self.report(f"accepted {record.name}, plan {record.digest}: {limit} for one {self.site.unit}")
-
-
-def _for_readers(plan: PrivacyPlan) -> dict[str, Any]:
-    """What ``subjectdp statement`` and people read in the ledger's file beside the budget."""
-    privacy = privacy_statements(plan, over_rounds=False)
-    return {"privacy": {**privacy, "card": report_text(plan, privacy).splitlines()}}
+        accepted = f"accepted {record.name}, plan {record.digest}: {limit} for one {self.site.unit}"
+        for line in filter(None, (own.cut, accepted)):
+            self.report(line)
 
 
 def _with_secret(federation: Federation) -> Federation:

@@ -17,7 +17,7 @@ from subjectdp.data.content import Content, check_content, stored_labels
 from subjectdp.data.partition import Partition, keep_within_cap
 from subjectdp.data.prepare import read_source
 from subjectdp.data.sources import describe
-from subjectdp.data.splits import Addresses, Integers
+from subjectdp.data.splits import Integers
 from subjectdp.data.store import PreparedData
 from subjectdp.errors import DataError, expected, unknown
 from subjectdp.federation.proposal import Items, Proposal
@@ -64,11 +64,8 @@ def load_site(path: Path | str) -> Site:
     if not site.data.source.in_place or site.data.path is None:
         raise expected("data.source", site.data.source, "table or leaf_json, with data.path")
     for key in sorted(site.data.model_fields_set - _READ):
-        raise expected(
-            f"data.{key}",
-            getattr(site.data, key),
-            "left out: it decides nothing here, all items of the file are training items",
-        )
+        allowed = "left out: it decides nothing here, all items of the file are training items"
+        raise expected(f"data.{key}", getattr(site.data, key), allowed)
     beside = Path(path).absolute().parent
     data = site.data.model_copy(update={"path": str(beside / Path(site.data.path).expanduser())})
     folder = str(beside / Path(site.folder).expanduser())
@@ -107,13 +104,10 @@ def conforming(content: Content, data: DataConfig, items: Items) -> Content:
 
 
 def _in_order(content: Content, own: Items, items: Items) -> Content:
-    for kind, names, known in (
-        ("feature", own.features, items.features),
-        ("class", own.class_names, items.class_names),
-    ):
-        for name in names:
-            if name not in known:
-                raise unknown(f"{kind} of this silo's items", name, known, DataError)
+    for kind, key in (("feature", "features"), ("class", "class_names")):
+        for name in getattr(own, key):
+            if name not in getattr(items, key):
+                raise unknown(f"{kind} of this silo's items", name, getattr(items, key), DataError)
     in_words = {name.partition("=")[0] for name in own.features if "=" in name}
     for name in set(items.features) - set(own.features):
         if name.partition("=")[0] not in in_words and not name.endswith(" missing"):
@@ -154,7 +148,10 @@ def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) ->
         keep = keep_within_cap(run.seed, content.subject_ids, content.items, here, cap)
         cut = f"cap of {cap} items a person: {(~keep).sum()} items of {people} people are left out"
         addresses, owners = addresses[keep], owners[keep]
-    partition = _partition(site.silo, len(proposal.silos), addresses.astype(np.int32), owners)
+    offsets, nothing = np.zeros(len(proposal.silos) + 1, np.int64), np.empty(0, np.int32)
+    offsets[site.silo + 1 :] = len(owners)
+    facts = {"counts": {"subjects": int(owners.max()) + 1}}
+    partition = Partition(addresses.astype(np.int32), owners, offsets, nothing, nothing, facts)
     meta = {"sha256": {"source": data.sha256}, "synthetic": False, "copies": 1}
     prepared = PreparedData(**vars(content), folder=Path(site.folder), meta=meta)
     return OwnItems(prepared, partition, cut)
@@ -164,11 +161,3 @@ def all_addresses(content: Content) -> Integers:
     before = np.cumsum(content.items) - content.items
     shifts = np.repeat(content.first_items - before, content.items)
     return shifts + np.arange(len(shifts))
-
-
-def _partition(silo: int, silos: int, items: Addresses, owners: Addresses) -> Partition:
-    offsets = np.zeros(silos + 1, np.int64)
-    offsets[silo + 1 :] = len(items)
-    nothing = np.empty(0, np.int32)
-    subjects = int(owners.max()) + 1
-    return Partition(items, owners, offsets, nothing, nothing, {"counts": {"subjects": subjects}})

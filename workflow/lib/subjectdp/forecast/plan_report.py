@@ -42,6 +42,7 @@ _EPSILONS = {  # column: name of the statement
     "epsilon_sound_subject": "subject",
 }
 _WIDTH = 110
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,7 @@ class Forecast:
     hours: float  # of the unfinished runs, one after another on one CPU core
 
 
-def forecast(
-    scenario: Scenario, results: str = paths.RESULTS, on_progress: Callable[[int, int], None] = lambda done, rows: None
-) -> list[Forecast]:
+def forecast(scenario: Scenario, results: str = paths.RESULTS, on_progress: Progress | None = None) -> list[Forecast]:
     """One row for each set of runs that differ only in their seed, in the scenario's order.
 
     Nothing is fetched, prepared or trained. Calibrated noise and ε are kept in the results' cache: the runs find the
@@ -83,7 +82,8 @@ def forecast(
     rows: list[Forecast] = []
     for runs in families.values():
         rows.append(_forecast(runs, described[runs[0].run_id], results))
-        on_progress(len(rows), len(families))
+        if on_progress is not None:
+            on_progress(len(rows), len(families))
     return rows
 
 
@@ -134,7 +134,7 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
 
 
 def plan_scenario(
-    scenario: Scenario, results: str = paths.RESULTS, on_progress: Callable[[int, int], None] = lambda done, rows: None
+    scenario: Scenario, results: str = paths.RESULTS, on_progress: Progress | None = None
 ) -> tuple[pd.DataFrame, str]:
     """The :func:`forecast` as a table and as text; writes both into the scenario's folder."""
     rows = forecast(scenario, results, on_progress)

@@ -22,20 +22,14 @@ def account_options(parser: argparse.ArgumentParser) -> None:
     add_plan_options(parser)
     help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
-    parser.add_argument(
-        "--group-sizes",
-        type=int,
-        metavar="Z",
-        help="noise by group size: print it for every size up to Z (default: the sizes that a run may draw)",
-    )
+    help_ = "noise by group size: print it for every size up to Z (default: the sizes that a run may draw)"
+    parser.add_argument("--group-sizes", type=int, metavar="Z", help=help_)
     help_ = "also write one page for an ethics board, by its suffix .md, .html or .pdf (one plan)"
     parser.add_argument("--statement", metavar="FILE", help=help_)
-    parser.add_argument(
-        "--by-person", action="store_true", help="ε of a person by items a silo and number of silos, as a table"
-    )
-    parser.add_argument(
-        "--caps", metavar="LIST", nargs="?", const="", help="with --counts: what caps cost, such as 1,2,4, as a table"
-    )
+    help_ = "ε of a person by items a silo and number of silos, as a table"
+    parser.add_argument("--by-person", action="store_true", help=help_)
+    help_ = "with --counts: what caps cost, such as 1,2,4, as a table"
+    parser.add_argument("--caps", metavar="LIST", nargs="?", const="", help=help_)
     parser.add_argument("--figure", metavar="FILE", help="with --caps: draw the table")
 
 

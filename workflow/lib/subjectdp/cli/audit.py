@@ -44,9 +44,7 @@ def audit(options: argparse.Namespace) -> None:
         return
     heads = ("plan", "attacked", "ε claimed or stated", "provable ε", "ε at least", "runs", "verdict")
     print_table(heads, map(_row, found))
-    print(
-        "At least: with 95 % confidence, each attack by itself. A bound cannot exceed about the logarithm of the runs."
-    )
+    print("At least: with 95 % confidence, each alone. A bound cannot exceed about the logarithm of the runs.")
 
 
 def _name(case: Case) -> str:

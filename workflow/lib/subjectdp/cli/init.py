@@ -100,18 +100,14 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
     if options.label is None:
         raise ConfigError("Expected --label to be given: the column of what is predicted.")
     if options.subject is None:
-        raise ConfigError(
-            "Expected --subject to be given: the column that says whose a row is. Where each person has one row, name "
-            "a column that numbers them."
-        )
+        where = "Where each person has one row, name a column that numbers them."
+        raise ConfigError(f"Expected --subject to be given: the column that says whose a row is. {where}")
     return table_keys(options)
 
 
 def _ranges(frame: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, list[float]]:
     """Ranges of the features in numbers that are not from 0 to 1, rounded outwards to one digit."""
-    others = {given.get("label"), given.get("silo"), *np.atleast_1d(given.get("subject", []))} | set(
-        given.get("drop", [])
-    )
+    others = {given.get("label"), given.get("silo"), *np.atleast_1d(given.get("subject", [])), *given.get("drop", [])}
     if given.get("task") == "regression":
         others -= {given["label"]}
     found = {}

@@ -16,13 +16,10 @@ from subjectdp.io.printing import flattened, print_json, print_pairs
 def inspect_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("dataset", choices=tuple(DATASETS), help="data set; table: a file of one's own")
-    parser.add_argument(
-        "--source", choices=values_of(Source), help="where it is (default: upstream, of a table: table)"
-    )
-    parser.add_argument(
-        "--path",
-        help="leaf_json: JSON, parquet or HDF5; table: CSV or parquet, a file or folder; upstream: folder of files",
-    )
+    help_ = "where it is (default: upstream, of a table: table)"
+    parser.add_argument("--source", choices=values_of(Source), help=help_)
+    help_ = "leaf_json: JSON, parquet or HDF5; table: CSV or parquet, a file or folder; upstream: folder of files"
+    parser.add_argument("--path", help=help_)
     add_table(parser)
     parser.add_argument("--test-fraction", type=float, help="test part of the split (default: 0.2, text 0.1)")
     parser.add_argument("--duplicate-first-image-bug", action="store_true", help="FEMNIST: count as LEAF's code does")
@@ -64,9 +61,8 @@ def add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drop", metavar="COLUMNS", help="table: columns that are no features, with commas")
     parser.add_argument("--missing", choices=("refuse", "drop", "indicator"), help="table: cells without a value")
     parser.add_argument("--task", choices=("classification", "regression"), help="table: what the label is")
-    parser.add_argument(
-        "--range", action="append", default=[], metavar="COLUMN=LEAST:LARGEST", help="table: public range of numbers"
-    )
+    help_ = "table: public range of numbers"
+    parser.add_argument("--range", action="append", default=[], metavar="COLUMN=LEAST:LARGEST", help=help_)
 
 
 def table_keys(options: argparse.Namespace) -> dict[str, Any]:

@@ -21,9 +21,8 @@ from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
 def ledger_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument(
-        "runs", nargs="*", metavar="RUN", help="id of a finished run, or the beginning of it; or a JSON file"
-    )
+    help_ = "id of a finished run, or the beginning of it; or a JSON file"
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=help_)
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="all runs of these files as well")
     parser.add_argument("--delta", type=float, help="δ of all runs together (default: the largest of a run)")
     add_results(parser)

@@ -77,10 +77,8 @@ def _head(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]
     yield "data", "synthetic" if manifest.get("synthetic") else "real"
     yield "rounds executed", manifest.get("rounds_executed")
     numbers = (manifest.get("config") or {}).get("data", {}).get("task") == "regression"
-    yield (
-        "variance explained (R²)" if numbers else "test accuracy",
-        None if accuracy is None else f"{100 * accuracy:.2f} %",
-    )
+    shown = None if accuracy is None else f"{100 * accuracy:.2f} %"
+    yield "variance explained (R²)" if numbers else "test accuracy", shown
     yield "test loss", final.get("test_loss")
     yield "wall seconds", manifest.get("wall_seconds")
     yield "peak memory (MB)", manifest.get("peak_memory_mb")

@@ -379,17 +379,12 @@ def _of_block(block: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 def _near_axes(key: str) -> list[str]:
     section = key.rpartition(".")[0]
-    return [known for known in RUN_KEYS if known.rpartition(".")[0] == section] or [
-        known for known in RUN_KEYS if "." not in known
-    ]
+    near = [known for known in RUN_KEYS if known.rpartition(".")[0] == section]
+    return near or [known for known in RUN_KEYS if "." not in known]
 
 
 def _check_selections(scenario: Scenario) -> None:
-    """Refuses selections by unknown keys, and those of drawn figures that fit no run.
-
-    A selection of a figure that is not drawn has no effect, since an overlay may draw fewer figures than the scenario
-    below it.
-    """
+    # one of a figure that is not drawn has no effect: an overlay may draw fewer figures than the scenario below it
     problems: list[str] = []
     for figure, selection in scenario.selections.items():
         prefix = f"selections.{figure}"

@@ -103,10 +103,8 @@ def check_budget(site: Site, entries: Sequence[LedgerEntry]) -> float:
     epsilon = composed_epsilon(entries, site.unit, site.unit is PrivacyUnit.SUBJECT, site.delta)
     if not epsilon <= site.epsilon:
         runs = "this plan" if len(entries) == 1 else f"{len(entries)} runs on the same people together"
-        raise PrivacyError(
-            f"{runs} would give epsilon {epsilon:.4g} at delta {site.delta:g} for one {site.unit}, "
-            f"more than the {site.epsilon:g} that this silo's file allows."
-        )
+        stated = f"epsilon {epsilon:.4g} at delta {site.delta:g} for one {site.unit}"
+        raise PrivacyError(f"{runs} would give {stated}, more than the {site.epsilon:g} that this silo's file allows.")
     return epsilon
 
 
@@ -179,10 +177,7 @@ class Budget:
                 other.unlink(missing_ok=True)
 
     def kept_release(self, record: RunRecord, round_: int) -> bytes | None:
-        """What the newest round, ``round_``, released; None where nothing of it has left the silo.
-
-        Raises PrivacyError where the file is gone: the round is not made anew.
-        """
+        """What the newest round, ``round_``, released; None where nothing of it left; PrivacyError if it is gone."""
         kept = self._release(record, round_)
         if kept.is_file():
             return kept.read_bytes()

@@ -54,9 +54,8 @@ class Silo:
         self.data = read_site_data(site)
         self._accepted: dict[str, Accepted] = {}
         for record in self.budget.records().values():
-            self.report(
-                f"ledger: {record.name} {record.digest[:12]}, {len(record.rounds)} of {record.plan.rounds} rounds"
-            )
+            rounds = f"{len(record.rounds)} of {record.plan.rounds} rounds"
+            self.report(f"ledger: {record.name} {record.digest[:12]}, {rounds}")
 
     def answer(self, content: bytes) -> bytes:
         """The reply to a request: this silo's number, a release, or that it refuses."""
@@ -68,9 +67,8 @@ class Silo:
                 self._accept(proposal)
                 return pack({"silo": self.site.silo})
             if facts.get("ask") != ROUND or model is None or type(facts.get("round")) is not int:
-                raise expected(
-                    "request", facts.get("ask"), "a plan, or a round with its number and the model", DataError
-                )
+                allowed = "a plan, or a round with its number and the model"
+                raise expected("request", facts.get("ask"), allowed, DataError)
             reply = self._round(self._accept(proposal), facts["round"], model, digest(content))
         except SubjectDPError as problem:
             self.report(f"refused: {problem}")

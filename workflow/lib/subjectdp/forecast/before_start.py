@@ -56,10 +56,8 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
         data = run.data  # of files that were not counted nothing is known
         guessed = data.source.in_place and not data.expected and sizes_at_hand(data) is None
         if batch > _SLACK * train / silos and not guessed:
-            allowed = (
-                f"at most the items of the smallest silo ({run.data.dataset}: about {train:,} train items over "
-                f"{silos} silos, {train // silos:,} each)"
-            )
+            about = f"about {train:,} train items over {silos} silos, {train // silos:,} each"
+            allowed = f"at most the items of the smallest silo ({run.data.dataset}: {about})"
             yield str(expected("training.batch_size", batch, allowed))
 
 

@@ -27,19 +27,13 @@ class Estimate:
 
 
 def t_half_width(deviation: ArrayLike, count: ArrayLike) -> NDArray[np.float64]:
-    """Half widths of t-intervals: t_{0.975, n-1} · s / √n, NaN where n < 2.
-
-    ``deviation`` is the sample standard deviation (divisor n-1); arrays broadcast.
-    """
+    """Half widths of t-intervals: t_{0.975, n-1} · s / √n, NaN where n < 2; s has the divisor n-1, arrays broadcast."""
     size = np.where(np.asarray(count) >= 2, count, np.nan)
     return np.asarray(stdtrit(size - 1, 0.975) * np.asarray(deviation, dtype=np.float64) / np.sqrt(size))
 
 
 def mean_interval(values: ArrayLike) -> Estimate:
-    """Mean and t-interval of one value per seed; nonfinite values are left out.
-
-    Raises DataError if no finite value is left.
-    """
+    """Mean and t-interval of one value per seed, of finite values alone; DataError if none is left."""
     array = np.asarray(values, dtype=np.float64).ravel()
     array = array[np.isfinite(array)]
     if array.size == 0:

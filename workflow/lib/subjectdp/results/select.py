@@ -16,10 +16,7 @@ _SOUND_OF_UNIT = {"item": "epsilon_sound_item", "subject": "epsilon_sound_subjec
 
 
 def choose_setting(runs: pd.DataFrame, shown: Shown) -> tuple[pd.DataFrame, list[str]]:
-    """The runs that a figure shows, in their order, and a note for each choice that left runs out.
-
-    See :func:`results.shown_runs.shown_rows`; DataError if no run is left, or two of an algorithm and seed.
-    """
+    """The runs that a figure shows, in their order, and a note for each choice that left runs out: ``shown_rows``."""
     places, notes = shown_rows(runs.to_dict("records"), shown)
     return runs.iloc[places], notes
 

@@ -234,12 +234,9 @@ def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:
     for (label, seed, *_), same in alike.items():
         if len(same) > 1:
             differing = differing_keys(*[json.loads(row["setting"]) for row in same[:2]])
-            raise expected(
-                f"runs of {label} with seed {seed}",
-                f"{len(same)} that differ in {', '.join(differing) or 'nothing but their ids'}",
-                "one: choose it (`selections`), or leave the figure out",
-                DataError,
-            )
+            found = f"{len(same)} that differ in {', '.join(differing) or 'nothing but their ids'}"
+            allowed = "one: choose it (`selections`), or leave the figure out"
+            raise expected(f"runs of {label} with seed {seed}", found, allowed, DataError)
 
 
 def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:

@@ -88,10 +88,7 @@ def scorecard(targets: Sequence[Target], evidence: Evidence) -> pd.DataFrame:
 
 
 def build(inputs: FigureInputs) -> pd.DataFrame:
-    """The scorecard of a scenario's collected tables, by the targets that ``inputs`` names.
-
-    Raises ConfigError for a wrong file of targets, DataError for a damaged table.
-    """
+    """The scorecard of a scenario's collected tables. Raises ConfigError for wrong targets, DataError for a table."""
     evidence = Evidence(
         runs=inputs.read_runs(),
         rounds=inputs.read_rounds(),

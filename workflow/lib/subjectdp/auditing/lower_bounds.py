@@ -14,9 +14,7 @@ from scipy import stats
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.errors import PrivacyError, expected
 
-Scores = NDArray[np.floating]
-"""One score for each independent run."""
-
+Scores = NDArray[np.floating]  # one score for each independent run
 Counts = int | NDArray[np.int64] | NDArray[np.float64]
 
 CONFIDENCE = 0.95

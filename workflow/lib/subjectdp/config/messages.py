@@ -21,10 +21,7 @@ from subjectdp.errors import ConfigError, expected, in_words, listed, unknown
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _COMPARED = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
-
-MOST_LINES = 40
-"""Problems that one message lists."""
-
+MOST_LINES = 40  # problems that one message lists
 _PLAIN = re.compile(r"[\w./:-]{1,60}")  # text that YAML takes without quotes
 
 _WORDS: dict[type, str] = {

@@ -160,8 +160,7 @@ def _with_keys(run: _Run, changes: Mapping[str, Mapping[str, Any]]) -> _Run:
     return _with(run, {name: _with(getattr(run, name), values) for name, values in changes.items()})
 
 
-ID_VERSION = 2
-"""Part of every hash; raised when a default or the meaning of a key changes."""
+ID_VERSION = 2  # part of every hash; raised when a default or the meaning of a key changes
 
 
 def data_key(data: DataConfig) -> str:

@@ -48,10 +48,8 @@ class RunConfig(RunSections):
         """Id of its partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
         partition = self.partition
         shape = str(partition.distribution) + (f"{partition.alpha:g}" if partition.distribution == "power" else "")
-        digest = resolve.id_digest(
-            [self.seed, resolve.data_content(self.data), partition.model_dump(exclude_defaults=True)]
-        )
-        return f"{self.data.dataset}-{shape}-{partition.silos}-s{self.seed}-{digest}"
+        content = [self.seed, resolve.data_content(self.data), partition.model_dump(exclude_defaults=True)]
+        return f"{self.data.dataset}-{shape}-{partition.silos}-s{self.seed}-{resolve.id_digest(content)}"
 
     @property
     def data_key(self) -> str:
@@ -72,8 +70,7 @@ VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
 WITHOUT_EFFECT = ("privacy.horizontal",)
 """Special keys that an algorithm may leave unread: LocalItemDP's items are at one silo each, whatever the rule."""
 
-Rule = tuple[object, str, Any, str]
-"""Whether a rule is broken, the key, its value, and what is allowed."""
+Rule = tuple[object, str, Any, str]  # whether a rule is broken, the key, its value, and what is allowed
 
 
 def check_run(run: RunSections) -> None:

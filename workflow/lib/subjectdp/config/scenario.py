@@ -27,9 +27,7 @@ from subjectdp.io.yaml_files import check_tree, read_yaml
 from subjectdp.places import LIBRARY
 from subjectdp.plan.ranges import NaturalNumber
 
-RUN_KEYS = messages.dotted_keys(RunSections)
-"""Every dotted key of a run."""
-
+RUN_KEYS = messages.dotted_keys(RunSections)  # every dotted key of a run
 _MAPPINGS = ("model.parameters.", "data.expected.")  # whose keys are no keys of a run
 
 # The list of the figures is a file: this package may not import theirs.
@@ -37,10 +35,7 @@ _LINES = (LIBRARY / "subjectdp" / "figures" / "figures.csv").read_text(encoding=
 _FIGURES = tuple(line.partition(",")[0] for line in _LINES)
 _PATTERN = f"^({'|'.join(_FIGURES)})(-[a-z0-9_]+)?$"  # a label: drawn again, with a selection of its own
 Figure = Annotated[str, WithJsonSchema({"type": "string", "pattern": _PATTERN})]
-
-LARGEST_SWEEP = 100_000
-"""Runs of the largest scenario."""
-
+LARGEST_SWEEP = 100_000  # runs of the largest scenario
 RESERVED_NAMES = ("bench", "benchmarks", "cache", "data", "logs", "partitions", "runs")
 """Folders under ``results`` that no scenario may be called."""
 
@@ -250,22 +245,17 @@ class Scenario(Section):
 def load_scenario(paths: Sequence[Path | str] | Path | str, given: Mapping[str, Any] | None = None) -> Scenario:
     """Reads, checks and expands scenario files, each an overlay over those before it; ``given`` is a last overlay.
 
-    Raises ConfigError as :func:`load_scenario_from_layers`, with file and line.
+    Raises ConfigError as :func:`load_scenario_from_mapping`, with file and line.
     """
     files = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not files:
         raise ConfigError("Expected at least one scenario file.")
     contents = [read_yaml(file) for file in files]
     with messages.error_located_in(files):
-        return load_scenario_from_layers([*contents, given] if given else contents)
+        return load_scenario_from_mapping(*contents, *([given] if given else []))
 
 
-def load_scenario_from_mapping(content: Mapping[str, Any]) -> Scenario:
-    """As :func:`load_scenario_from_layers`, of one file."""
-    return load_scenario_from_layers([content])
-
-
-def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario:
+def load_scenario_from_mapping(*contents: Mapping[str, Any]) -> Scenario:
     """Checks and expands scenario files that have been read already, later ones over earlier ones.
 
     Raises ConfigError with a line for each problem in any run of the sweep: unknown keys, values out of range,

@@ -30,8 +30,7 @@ from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.plan.ranges import Count, NonNegative
 
 _FACTS, _VECTOR = "facts", "vector"
-PLAN, ROUND = "plan", "round"
-"""Kinds of a request: whether a silo takes part in a plan, and one round of it."""
+PLAN, ROUND = "plan", "round"  # kinds of a request: whether a silo takes part in a plan, and one round of it
 
 
 def pack(facts: Mapping[str, Any], vector: Tensor | None = None) -> bytes:

@@ -124,9 +124,7 @@ class Silo:
         torch.set_num_threads(site.performance.threads)
         federation = make_federation(inputs, environment.choose_device(site.performance.device))
         self._report_accepted(record, own, epsilon)
-        privacy = privacy_statements(
-            plan, over_rounds=False
-        )  # what ``subjectdp statement`` and people read in the ledger
+        privacy = privacy_statements(plan, over_rounds=False)  # what people read in the ledger
         readers = {"privacy": {**privacy, "card": report_text(plan, privacy).splitlines()}}
         return Accepted(replace(federation, noise_name=record.digest), record, readers)
 

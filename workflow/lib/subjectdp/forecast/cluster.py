@@ -23,13 +23,8 @@ PREFIX = "SUBJECTDP_SLURM_"
 MINUTES: dict[SizeClass, int] = {"short": 30, "medium": 240, "long": 1440}
 MEMORY_MB: dict[SizeClass, int] = {"short": 4000, "medium": 8000, "long": 16000}
 _MOST = 10**7
-
-MARGIN = 3
-"""A training asks for this many times its forecast."""
-
-LEAST_MINUTES = 5
-"""What a job of trainings asks for at least."""
-
+MARGIN = 3  # a training asks for this many times its forecast
+LEAST_MINUTES = 5  # what a job of trainings asks for at least
 KNOWN = (
     *("GPU", "GPU_PARTITION", "GPU_PACE", "CPU_PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "EXTRA", "MINUTES"),
     *("MEMORY_MB", "RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),

@@ -24,15 +24,9 @@ if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
     from subjectdp.config.sections import DataConfig
 
-RATE = 50e9
-"""Floating point operations a second that one CPU core is assumed to train with."""
-
-STEP_SECONDS = 0.01
-"""Cost of a local step on one CPU core, whatever its size."""
-
-START_SECONDS = 10.0
-"""Imports, accounting and loading, before the first step."""
-
+RATE = 50e9  # floating point operations a second that one CPU core is assumed to train with
+STEP_SECONDS = 0.01  # cost of a local step on one CPU core, whatever its size
+START_SECONDS = 10.0  # imports, accounting and loading, before the first step
 SizeClass = Literal["short", "medium", "long"]
 SIZES: dict[SizeClass, float] = {"short": 600.0, "medium": 2e5, "long": math.inf}
 """Most core-seconds of a run of each class: ten minutes, and 56 hours (FEMNIST at the papers' scale: 35)."""

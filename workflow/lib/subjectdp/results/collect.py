@@ -50,10 +50,8 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> p
     if len(set(names)) < len(names):
         raise expected("runs to collect", names, "different run folders", DataError)
     table = pd.DataFrame([read_run(run) for run in runs], columns=RUN_COLUMNS)
-    write_frame(
-        folder / "rounds.parquet",
-        pd.concat([read_frame(run / "rounds.parquet", ROUND_COLUMNS) for run in runs], ignore_index=True),
-    )
+    rounds = pd.concat([read_frame(run / "rounds.parquet", ROUND_COLUMNS) for run in runs], ignore_index=True)
+    write_frame(folder / "rounds.parquet", rounds)
     write_frame(folder / "steps.parquet", pd.concat(map(_step_counts, runs), ignore_index=True))
     write_frame(folder / "runs.parquet", table)
     return table

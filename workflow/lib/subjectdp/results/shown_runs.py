@@ -16,9 +16,7 @@ from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import DataError, expected
 from subjectdp.io.printing import flattened
 
-Row = Mapping[Any, Any]
-"""A run: its label, and at least the columns of :func:`setting_columns`."""
-
+Row = Mapping[Any, Any]  # a run: its label, and at least the columns of setting_columns
 _MOST_TRIED = 1000  # settings that are looked at; of more no figure shows each
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
@@ -70,8 +68,7 @@ def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-MOST_SETTINGS = 6
-"""That a figure shows side by side; of more it shows one, and says so."""
+MOST_SETTINGS = 6  # that a figure shows side by side; of more it shows one, and says so
 
 
 def settings_of(rows: Sequence[Row], shown: Shown) -> list[tuple[str, list[int]]]:

@@ -11,8 +11,7 @@ from subjectdp.results.select import sound_runs
 from subjectdp.results.shown_runs import datasets_in_order
 
 _REFERENCE_NAME = "subject_release"
-REFERENCE = label(_REFERENCE_NAME, None)
-"""The algorithm whose lead over the others is stated, by its label."""
+REFERENCE = label(_REFERENCE_NAME, None)  # the algorithm whose lead over the others is stated, by its label
 COLUMNS = (
     "dataset",
     "noise_subjects",  # number of subjects that the noise is for: predicted, or the runs' own

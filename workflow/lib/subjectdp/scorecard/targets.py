@@ -89,8 +89,7 @@ class Setting:
     delta: Positive | None = None
 
 
-SETTING_FIELDS = tuple(field.name for field in fields(Setting))
-"""Names of the fields of :class:`Setting`."""
+SETTING_FIELDS = tuple(field.name for field in fields(Setting))  # names of the fields of Setting
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -61,7 +61,8 @@ def _known_metric(name: str) -> str:
 
 def _known_algorithm(text: str) -> str:
     name, _, variant = text.partition(":")
-    algorithm(name, variant or None)
+    if text:
+        algorithm(name, variant or None)
     return text
 
 

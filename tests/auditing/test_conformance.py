@@ -152,7 +152,7 @@ def test_the_command_prints_what_failed_and_returns_one(
     assert main(["check-algorithm", "fed_avg"]) == 0
     assert "no privacy is stated" in capsys.readouterr().out
     broken = with_step("local_item_dp", forgets_to_clip)
-    monkeypatch.setattr("subjectdp.cli.check_algorithm.algorithm", lambda name: broken)
+    monkeypatch.setattr("subjectdp.cli.audit.algorithm", lambda name: broken)
     assert main(["check-algorithm", "local_item_dp"]) == 1
     printed = capsys.readouterr().out
     assert "FAILED  an item: moved the un-noised sum by 1e+06 C, the plan allows 1 C" in printed

@@ -130,7 +130,7 @@ def test_account_and_calibrate_every_run_of_a_configuration(
         (tmp_path / "partitions" / one.partition_id).mkdir(parents=True, exist_ok=True)
     few = facts(silos=3)
     made = SimpleNamespace(federation_facts=lambda: replace(few, items=(60, 60, 60)))
-    monkeypatch.setattr("subjectdp.cli.made_plans.load_partition", lambda folder: made)
+    monkeypatch.setattr("subjectdp.cli.ledger.load_partition", lambda folder: made)
     records = run_json(capsys, "account", *arguments)
     assert [record["run"] for record in records] == [one.run_id for one in runs]
     assert [record["algorithm"] for record in records] == ["local_item_dp", "joint_noise"]

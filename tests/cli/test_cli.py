@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from cli.commands import ROOT, SMOKE, refused, run_json, said
-from subjectdp.cli.run_folders import clock, read_run_folder
+from subjectdp.cli.run_folders import read_run_folder
 from subjectdp.config import load_run, load_scenario
 from subjectdp.config.run import settings_apart
 from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned
+from subjectdp.io.printing import clock
 from subjectdp.training.records import Recorder
 from subjectdp.training.rounds import Score
 

@@ -25,7 +25,7 @@ from subjectdp.data.shakespeare import VOCABULARY
 from subjectdp.data.sizes import leaf_sizes
 from subjectdp.errors import ConfigError, DataError
 from subjectdp.forecast.cost_model import expected_items
-from subjectdp.forecast.federations import federation_of
+from subjectdp.forecast.plan_report import federation_of
 
 REAL = os.environ.get("SUBJECTDP_REAL_DATA")
 TEXT = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough winds. " * 3

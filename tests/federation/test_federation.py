@@ -12,7 +12,7 @@ import pytest
 from cli.commands import refused, run_json, said
 from federation.world import ALGORITHMS, Here, World, make_world, proposed
 from subjectdp.errors import ConfigError, DataError, PrivacyError, WorkerError
-from subjectdp.federation.messages import PLAN, pack, unpack
+from subjectdp.federation.proposal import PLAN, pack, unpack
 from subjectdp.federation.server import lead
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure

@@ -15,8 +15,8 @@ import pytest
 
 from federation.world import World, make_world
 from subjectdp.errors import WorkerError
-from subjectdp.federation.budget import Budget
-from subjectdp.federation.messages import unpack
+from subjectdp.federation.guard import Budget
+from subjectdp.federation.proposal import unpack
 from subjectdp.federation.site import load_site
 from subjectdp.federation.wire import SOCKET, ask_silo
 

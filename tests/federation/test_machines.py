@@ -137,7 +137,7 @@ EVIL = '''
 import json
 import torch
 from flwr.serverapp import ServerApp
-from subjectdp.federation.messages import pack, unpack
+from subjectdp.federation.proposal import pack, unpack
 from subjectdp.flower import FlowerLink
 
 app = ServerApp()

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from federation.world import Here, TalkingSilo, proposed
+from subjectdp.cli.silo import serve
 from subjectdp.config.sections import DataConfig
 from subjectdp.errors import ConfigError, DataError, StorageError, WorkerError
 from subjectdp.federation.server import lead, read_federation
-from subjectdp.federation.service import serve
 from subjectdp.federation.site import conforming, load_site, own_items, read_site_data
 from subjectdp.federation.wire import SOCKET, ask_silo
 

@@ -18,8 +18,7 @@ from subjectdp.config.sections import DataConfig
 from subjectdp.data.partition import Partition
 from subjectdp.data.prepare import fetch_sources, read_source
 from subjectdp.data.store import PreparedData
-from subjectdp.federation.messages import ROUND, pack, unpack
-from subjectdp.federation.proposal import Proposal, propose
+from subjectdp.federation.proposal import ROUND, Proposal, pack, propose, unpack
 from subjectdp.federation.server import FederationFile, lead, read_federation, server_inputs
 from subjectdp.federation.silo import Silo
 from subjectdp.federation.site import Site, load_site, own_items, read_site_data

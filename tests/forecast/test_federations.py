@@ -11,7 +11,7 @@ from subjectdp.accounting.plan_run import draft_run
 from subjectdp.config import load_scenario
 from subjectdp.data.partition import make_partition
 from subjectdp.errors import DataError
-from subjectdp.forecast.federations import COUNTS, PARTITION, PREPARED, federation_of
+from subjectdp.forecast.plan_report import COUNTS, PARTITION, PREPARED, federation_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = ("silo_items", "silo_subjects", "silo_largest_subject", "counts")

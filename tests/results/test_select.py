@@ -10,9 +10,8 @@ from figures.fake_runs import Fake, collected, grid, write_runs
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.errors import DataError
 from subjectdp.results.collect import collect_scenario
-from subjectdp.results.labels import format_epsilon
 from subjectdp.results.select import are_private, choose_setting, claimed_units, privacy_note, sampling_runs, sound_runs
-from subjectdp.results.shown_runs import Shown, differing_keys
+from subjectdp.results.shown_runs import Shown, differing_keys, format_epsilon
 
 
 def runs_of(tmp_path: Path, fakes: list[Fake]) -> pd.DataFrame:

@@ -18,8 +18,7 @@ from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import DataError
 from subjectdp.results.collect import collect_scenario
 from subjectdp.scorecard.paper_accounting import AUDITED, is_accounted, paper_facts, write_paper_accounting
-from subjectdp.scorecard.run_measures import measure_rounds
-from subjectdp.scorecard.scorecard import COLUMNS, Evidence, scorecard
+from subjectdp.scorecard.scorecard import COLUMNS, Evidence, measure_rounds, scorecard
 from subjectdp.scorecard.targets import Target, read_targets
 from subjectdp.scorecard.verdicts import Measured, Verdict, judge, verdict_counts
 

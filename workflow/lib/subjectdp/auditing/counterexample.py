@@ -123,9 +123,8 @@ class _Step:
 
 def releases(case: Case, present: bool, runs: int, seed: int = 0) -> Floats:
     """What the server learns in ``runs`` independent rounds: Σ_i Δ_i in units of -γC/B, with or without the target."""
-    name = "present" if present else "absent"
     key = (case.silos, case.local_steps, repr(case.sampling_probability), repr(case.noise_multiplier))
-    random = numpy_generator(seed, Purpose.AUDIT, "counterexample", name, *key)
+    random = numpy_generator(seed, Purpose.AUDIT, "counterexample", "present" if present else "absent", *key)
     rounds: Any = _Rounds(case, present, runs, random)
     joint_noise.aggregate(rounds, rounds.models())
     total = (rounds.released - rounds.model) * case.silos

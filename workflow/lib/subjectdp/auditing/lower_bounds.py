@@ -14,9 +14,7 @@ from scipy import stats
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.errors import PrivacyError, expected
 
-Scores = NDArray[np.floating]
-"""One score for each independent run."""
-
+Scores = NDArray[np.floating]  # one score for each independent run
 Counts = int | NDArray[np.int64] | NDArray[np.float64]
 
 CONFIDENCE = 0.95
@@ -42,8 +40,7 @@ class LowerBound:
     @property
     def rates(self) -> dict[str, float]:
         """Threshold and rates, for a finding's details."""
-        names = ("threshold", "true_positive_rate", "false_positive_rate")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("threshold", "true_positive_rate", "false_positive_rate")}
 
 
 def clopper_pearson_lower(successes: Counts, trials: int, error: float) -> NDArray[np.float64]:
@@ -54,8 +51,7 @@ def clopper_pearson_lower(successes: Counts, trials: int, error: float) -> NDArr
 
 def clopper_pearson_upper(successes: Counts, trials: int, error: float) -> NDArray[np.float64]:
     """Exact one-sided upper limits of probabilities (see :func:`clopper_pearson_lower`)."""
-    failures = trials - np.asarray(successes)
-    return np.where(failures == 0, 1.0, stats.beta.ppf(1 - error, successes + 1, np.maximum(1, failures)))
+    return 1.0 - clopper_pearson_lower(trials - successes, trials, error)
 
 
 def counts_epsilon(
@@ -126,10 +122,6 @@ def _best_threshold(positives: Scores, negatives: Scores, delta: float, confiden
     return float(bounds[best]), float(thresholds[best])
 
 
-_LARGEST_EPSILON = 60.0
-_HALVINGS = 50
-
-
 @dataclass(frozen=True)
 class Guesses:
     """Outcome of an attack on m canaries: number of guesses and of right guesses."""
@@ -159,8 +151,8 @@ def one_run_epsilon(outcome: Guesses, delta: float, confidence: float = CONFIDEN
     error = 1.0 - confidence
     if p_value(outcome, 0.0, delta) >= error:
         return 0.0
-    low, high = 0.0, _LARGEST_EPSILON
-    for _ in range(_HALVINGS):
+    low, high = 0.0, 60.0
+    for _ in range(50):
         middle = (low + high) / 2.0
         low, high = (middle, high) if p_value(outcome, middle, delta) < error else (low, middle)
     return low

@@ -19,7 +19,7 @@ from subjectdp.auditing.cases import Case, Size
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, counts_epsilon, one_run_epsilon, split_bound
 from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
 from subjectdp.auditing.training_audit import Canaries, TrainingSetup, audit_training, plan_with_canaries
-from subjectdp.auditing.vector import MinibatchDistribution, World, canary_items, claimed_unit
+from subjectdp.auditing.vector import MinibatchDistribution, VectorBatch, World, canary_items, claimed_unit
 from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.torch_keys import keyed_generator
@@ -123,8 +123,7 @@ def write_suite(
     write_frame(csv, frame)
     summary: dict[str, Any] = {"size": size, "seed": seed, "confidence": CONFIDENCE, "delta": cases.DELTA}
     for verdict in ("refuted", "not refuted"):
-        names = [finding.name for finding in findings if finding.verdict == verdict]
-        summary[verdict.replace(" ", "_")] = names
+        summary[verdict.replace(" ", "_")] = [each.name for each in findings if each.verdict == verdict]
     summary["findings"] = [_finite({**finding.row(), **finding.details}) for finding in findings]
     write_json(json, summary)
     return findings
@@ -244,8 +243,7 @@ def noise_level_leak(plan: PrivacyPlan, parameters: int, steps: int, runs: int, 
         norms = numpy_generator(seed, Purpose.AUDIT, "group norms", int(present))
         above = np.zeros(runs, dtype=bool)
         for _ in range(steps):
-            canary = batches.canary_count(runs, sampler).numpy().astype(np.int64)
-            groups = np.maximum(np.maximum(batches.largest_other_group(runs, sampler).numpy(), canary), 1)
+            groups = VectorBatch(batches, runs, sampler).largest_group.clamp(min=1).numpy()
             above |= sigmas[groups] ** 2 * norms.chisquare(parameters, size=runs) > threshold
         return above
 

@@ -103,10 +103,8 @@ def audit_training(
 ) -> TrainingAudit:
     """Trains once with the canaries that take part, and guesses which canaries they are.
 
-    Args:
-        guesses: number of guesses, half of them "in"; must be fixed before any score is seen.
-
-    Raises PrivacyError for a trust model in which single steps are not observed.
+    ``guesses``, half of them "in", must be fixed before any score is seen. Raises PrivacyError for a trust model in
+    which single steps are not observed.
     """
     local = TrustModel.LOCAL
     if mechanism.trust is not local:
@@ -181,20 +179,14 @@ class Canaries:
 
     def inserted(self, partition: Partition, addresses: int) -> Partition:
         """The partition with the items of the canaries that take part, addressed from ``addresses`` on."""
-        chosen = np.flatnonzero(self.members())
-        owners = np.repeat(chosen, self.items)
-        first = partition.subjects
-        items, subjects, sizes = [], [], []
-        for silo in range(partition.silos):
-            own_items, own_subjects = partition.silo(silo)
-            more = owners if silo in self.silos else owners[:0]
-            items.append(np.concatenate([own_items, addresses + more]))
-            subjects.append(np.concatenate([own_subjects, first + more]))
-            sizes.append(len(items[-1]))
+        owners, silos = np.repeat(np.flatnonzero(self.members()), self.items), np.array(self.silos)
+        ends = np.repeat(partition.train_offsets[silos + 1], len(owners))  # behind each silo's own items
+        more, first, sizes = np.tile(owners, len(silos)), partition.subjects, np.diff(partition.train_offsets)
+        sizes[silos] += len(owners)
         return replace(
             partition,
-            train_items=np.concatenate(items).astype(np.int32),
-            train_subjects=np.concatenate(subjects).astype(np.int32),
+            train_items=np.insert(partition.train_items, ends, addresses + more).astype(np.int32),
+            train_subjects=np.insert(partition.train_subjects, ends, first + more).astype(np.int32),
             train_offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             facts={**partition.facts, "counts": {**partition.facts["counts"], "subjects": first + self.count}},
         )

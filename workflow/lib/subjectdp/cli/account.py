@@ -17,36 +17,26 @@ from subjectdp.io.printing import print_json, print_table
 from subjectdp.plan.plan import AccountingMode, NoiseRule, PrivacyPlan, PrivacyUnit
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "account",
-        description="Prints epsilon for a plan given by options, for the runs of a configuration, or for a run. A plan "
-        "without --noise-multiplier has the smallest noise found that keeps --epsilon.",
-    )
+def account_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     add_plan_options(parser)
     help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
-    parser.add_argument(
-        "--group-sizes",
-        type=int,
-        metavar="Z",
-        help="noise by group size: print it for every size up to Z (default: the sizes that a run may draw)",
-    )
+    help_ = "noise by group size: print it for every size up to Z (default: the sizes that a run may draw)"
+    parser.add_argument("--group-sizes", type=int, metavar="Z", help=help_)
     help_ = "also write one page for an ethics board, by its suffix .md, .html or .pdf (one plan)"
     parser.add_argument("--statement", metavar="FILE", help=help_)
-    parser.add_argument(
-        "--by-person", action="store_true", help="ε of a person by items a silo and number of silos, as a table"
-    )
-    parser.add_argument(
-        "--caps", metavar="LIST", nargs="?", const="", help="with --counts: what caps cost, such as 1,2,4, as a table"
-    )
+    help_ = "ε of a person by items a silo and number of silos, as a table"
+    parser.add_argument("--by-person", action="store_true", help=help_)
+    help_ = "with --counts: what caps cost, such as 1,2,4, as a table"
+    parser.add_argument("--caps", metavar="LIST", nargs="?", const="", help=help_)
     parser.add_argument("--figure", metavar="FILE", help="with --caps: draw the table")
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Prints ε and noise of a plan given by options, of a finished run, or of every run of a configuration."""
+def account(options: argparse.Namespace) -> None:
+    """Prints epsilon for a plan given by options, for the runs of a configuration, or for a run. A plan without
+    --noise-multiplier has the smallest noise found that keeps --epsilon.
+    """
     settle(options)
     if options.caps is not None:
         _print_caps(options)
@@ -106,12 +96,10 @@ def _print_caps(options: argparse.Namespace) -> None:
         print_json([asdict(row) for row in rows])
         return
     print(f"ε {options.epsilon:g} of a person over all silos, at delta {options.delta:g}")
-    print_table(_CAP_HEADS, map(_cap_row, rows))
+    heads = ("cap", "items kept", "items lost (%)", "people touched (%)", "noise multiplier", "noise / 1,000 items")
+    print_table(heads, map(_cap_row, rows))
     best = min(rows, key=lambda row: row.noise_per_item)
     print(f"Least noise for an item kept: cap {best.cap}. Where the counts are private, choose it by public numbers.")
-
-
-_CAP_HEADS = ("cap", "items kept", "items lost (%)", "people touched (%)", "noise multiplier", "noise / 1,000 items")
 
 
 def _cap_row(row: Cap) -> tuple[Any, ...]:
@@ -120,7 +108,7 @@ def _cap_row(row: Cap) -> tuple[Any, ...]:
 
 
 def _write_statement(plans: list[tuple[str | None, PrivacyPlan]], records: list[dict[str, Any]], output: str) -> None:
-    from subjectdp.cli.statement import write_page  # here: it needs the workflow's packages
+    from subjectdp.cli.ledger import write_page  # here: it needs the workflow's packages
 
     if len(plans) != 1:
         raise expected("plans of --statement", len(plans), "one: name a run with --run")

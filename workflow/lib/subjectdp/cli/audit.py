@@ -1,11 +1,12 @@
-"""``subjectdp audit``: attacks on an algorithm at the papers' scale, in under a minute."""
+"""``subjectdp audit`` attacks an algorithm at the papers' scale; ``check-algorithm`` compares code and plans."""
 
 import argparse
 import time
 from dataclasses import replace
 from typing import Any
 
-from subjectdp.auditing import cases
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.auditing import cases, conformance
 from subjectdp.auditing.cases import Case
 from subjectdp.auditing.lower_bounds import CONFIDENCE
 from subjectdp.auditing.suite import Finding, audit_case
@@ -16,23 +17,19 @@ from subjectdp.io.printing import print_json, print_table
 _PILOT, _FEWEST = 500, 1000  # runs that give the pace; runs of the shortest attack
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "audit",
-        description="Attacks an algorithm at the papers' FEMNIST scale: a subject is there or not, many times, and the "
-        "best test on what the attacker sees guesses which. Prints lower bounds on ε, each right with 95 % confidence. "
-        "The scenario audit has them all, with more runs.",
-    )
+def audit_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("algorithm", help="algorithm, for instance higrad_avg_dp:v1")
     parser.add_argument("--seconds", type=float, default=45.0, help="time for all attacks (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the attacks (default: %(default)s)")
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Prints the lower bounds. ConfigError for an algorithm that no audit attacks."""
+def audit(options: argparse.Namespace) -> None:
+    """Attacks an algorithm at the papers' FEMNIST scale: a subject is there or not, many times, and the best test on
+    what the attacker sees guesses which. Prints lower bounds on ε, each right with 95 % confidence. The scenario audit
+    has them all, with more runs.
+    """
     if not options.seconds > 0:
         raise expected("--seconds", options.seconds, "above 0")
     every = cases.MONTE_CARLO["full"]
@@ -47,9 +44,7 @@ def run(options: argparse.Namespace) -> None:
         return
     heads = ("plan", "attacked", "ε claimed or stated", "provable ε", "ε at least", "runs", "verdict")
     print_table(heads, map(_row, found))
-    print(
-        "At least: with 95 % confidence, each attack by itself. A bound cannot exceed about the logarithm of the runs."
-    )
+    print("At least: with 95 % confidence, each alone. A bound cannot exceed about the logarithm of the runs.")
 
 
 def _name(case: Case) -> str:
@@ -70,3 +65,25 @@ def _row(finding: Finding) -> tuple[Any, ...]:
     epsilons = (f"{each:.3g}" for each in (finding.claimed_epsilon, finding.true_epsilon, finding.lower_bound))
     plan = f"{finding.mechanism.title}, {str(finding.mechanism.mode).replace('_', ' ')}"
     return plan, finding.setting, *epsilons, f"{finding.runs:,}", finding.verdict
+
+
+def check_algorithm_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a registered algorithm (default: all of them)")
+
+
+def check_algorithm(options: argparse.Namespace) -> int:
+    """Runs the training loop on known gradients, with and without an item, a subject or a silo, and compares
+    sensitivity, noise, divisor and sampling with each plan of the algorithm.
+    """
+    made = failed = 0
+    for name in sorted(ALGORITHMS) if options.name is None else [options.name]:
+        title = None
+        for plan, check in conformance.checks(algorithm(name)):
+            if plan != title:
+                print(plan)
+                title = plan
+            print(f"  {'ok    ' if check.passed else 'FAILED'}  {check.text}")
+            made, failed = made + 1, failed + (not check.passed)
+    print(f"{made} checks, {failed} failed")
+    return int(failed > 0)

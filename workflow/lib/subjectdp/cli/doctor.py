@@ -1,4 +1,4 @@
-"""``subjectdp doctor``: checks whether this machine is ready for a run, and changes nothing."""
+"""``subjectdp doctor`` checks whether this machine is ready for a run, ``schema`` the generated files of config/."""
 
 import argparse
 import os
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import State, count_states, recorded_runs
-from subjectdp.config import load_scenario, schema
+from subjectdp.config import load_scenario
+from subjectdp.config.schema import scenario_schema_text, stale_files, write_generated
 from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.before_start import unread_variables
 from subjectdp.forecast.cluster import cluster_settings
@@ -51,22 +51,17 @@ def _judged(check: str, good: bool, detail: str, advice: str, otherwise: Level =
     return Finding(check, Level.GOOD, detail) if good else Finding(check, otherwise, detail, advice)
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "doctor",
-        description="Checks Python and packages against the lock, devices, configuration files, data that scenarios "
-        "name, disk, the results folder and Slurm. Exit code 1 if something will not work; a warning alone is exit "
-        "code 0.",
-    )
+def doctor_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="check the data of these files")
     add_results(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Prints all findings and what to do; 1 if a check failed."""
+def doctor(options: argparse.Namespace) -> int:
+    """Checks Python and packages against the lock, devices, configuration files, data that scenarios name, disk, the
+    results folder and Slurm. Exit code 1 if something will not work; a warning alone is exit code 0.
+    """
     findings = examine(Path(options.results), options.scenario or ())
     failed, warned = (sum(each.level is level for each in findings) for level in (Level.FAIL, Level.WARNING))
     if options.json:
@@ -83,7 +78,7 @@ def examine(results: Path, scenario: Sequence[str] = ()) -> list[Finding]:
     """All findings, in the order in which a run needs things."""
     found = f"Python {platform.python_version()} at {sys.executable}"
     right = (3, 11) <= sys.version_info[:2] <= (3, 13)
-    stale = ", ".join(path.name for path in schema.stale_files(CHECKOUT / "config"))
+    stale = ", ".join(path.name for path in stale_files(CHECKOUT / "config"))
     current = f"not current: {stale}" if stale else "the generated files in config/ are current"
     return [
         _judged("python", right, found, "the lock is for Python 3.11 to 3.13: make venv"),
@@ -178,3 +173,28 @@ def _slurm() -> Finding:
         told = " ".join(done.stderr.split()) or f"status {done.returncode}"
         return Finding("slurm", Level.WARNING, f"sinfo failed: {told}", "ask the site, or run locally")
     return Finding("slurm", Level.GOOD, "; ".join(done.stdout.split("\n")[:-1]) or "no partition")
+
+
+def schema_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--write", action="store_true", help="write the files that differ")
+    action.add_argument("--check", action="store_true", help="exit 1 if a file differs")
+    parser.add_argument("--folder", default="config", help="configuration folder (default: %(default)s)")
+
+
+def schema(options: argparse.Namespace) -> int:
+    """Prints the JSON schema of scenario files. With --write, brings config.schema.json and README.md in the
+    configuration folder up to date; with --check, exits 1 if they are not.
+    """
+    if options.write:
+        for path in write_generated(options.folder):
+            print(f"wrote {path}")
+        return 0
+    if options.check:
+        stale = stale_files(options.folder)
+        for path in stale:
+            print(f"{path} is not up to date: run subjectdp schema --write")
+        return 1 if stale else 0
+    print(scenario_schema_text(), end="")
+    return 0

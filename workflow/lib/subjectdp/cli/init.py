@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from pydantic import ValidationError
 
 from subjectdp.accounting.untuned import untuned_schedule
-from subjectdp.cli.table_options import add_table, table_keys
-from subjectdp.config.messages import config_error
+from subjectdp.cli.inspect import add_table, table_keys
+from subjectdp.config.messages import validated
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.content import Content
 from subjectdp.data.prepare import read_source
@@ -35,24 +34,20 @@ _SILOS = 4  # where the table names none
 _FLATTER = 40  # of rates for labels in numbers from 0 to 1: their weights are as much smaller than logits'
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "init",
-        description="Looks at a table and writes a scenario that trains on it: plain, and with an ε for each person. "
-        "Asks for the columns that no option names, where it runs in a terminal.",
-    )
+def init_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("table", help="CSV or parquet file, or a folder of them")
     add_table(parser)
     parser.add_argument("--epsilon", type=float, default=4.0, help="of a person (default: %(default)s)")
     parser.add_argument("--delta", type=float, default=1e-5, help="(default: %(default)s)")
     parser.add_argument("--out", metavar="FILE", help="scenario to write (default: the table's name, .yaml)")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Writes the scenario and says what to do next. ConfigError or DataError for what cannot be one."""
+def init(options: argparse.Namespace) -> None:
+    """Looks at a table and writes a scenario that trains on it: plain, and with an ε for each person. Asks for the
+    columns that no option names, where it runs in a terminal.
+    """
     path = Path(options.table)
     frame, _ = read_frame(path, options.silo == FILE)
     out = Path(options.out or f"{path.name.split('.')[0]}.yaml")
@@ -70,10 +65,7 @@ def run(options: argparse.Namespace) -> None:
     if frame.isna().any(axis=None) and "missing" not in given:
         given["missing"] = "indicator"
         print("\nCells without a value: 0, and 1 in a feature of their own (data.missing: indicator).")
-    try:
-        data = DataConfig.model_validate(given)
-    except ValidationError as problem:
-        raise config_error(problem, DataConfig, "data.") from None
+    data = validated(DataConfig, given, "data")
     content = read_source(data, path)
     text = _scenario(re.sub(r"[^a-z0-9_-]+", "-", out.stem.lower()).strip("-") or "table", given, content, options)
     write_text(out, text)
@@ -108,18 +100,14 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
     if options.label is None:
         raise ConfigError("Expected --label to be given: the column of what is predicted.")
     if options.subject is None:
-        raise ConfigError(
-            "Expected --subject to be given: the column that says whose a row is. Where each person has one row, name "
-            "a column that numbers them."
-        )
+        where = "Where each person has one row, name a column that numbers them."
+        raise ConfigError(f"Expected --subject to be given: the column that says whose a row is. {where}")
     return table_keys(options)
 
 
 def _ranges(frame: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, list[float]]:
     """Ranges of the features in numbers that are not from 0 to 1, rounded outwards to one digit."""
-    others = {given.get("label"), given.get("silo"), *np.atleast_1d(given.get("subject", []))} | set(
-        given.get("drop", [])
-    )
+    others = {given.get("label"), given.get("silo"), *np.atleast_1d(given.get("subject", [])), *given.get("drop", [])}
     if given.get("task") == "regression":
         others -= {given["label"]}
     found = {}

@@ -1,4 +1,4 @@
-"""``subjectdp ledger``: what runs on the same people give away together."""
+"""``subjectdp ledger``: what runs on the same people give away together; ``statement``: one page on a run's privacy."""
 
 import argparse
 import json
@@ -8,44 +8,38 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
-from subjectdp.accounting.plan_run import plan_from_dict
+from subjectdp.accounting.plan_run import plan_from_dict, plan_run
 from subjectdp.accounting.statements import condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import UNITS, epsilon_of, find_run, read_manifest
 from subjectdp.config import load_scenario
+from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected
 from subjectdp.io.printing import print_json, print_table
-from subjectdp.plan.plan import NoiseSource, PrivacyUnit
+from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "ledger",
-        description="Composes the ε of finished runs that share subjects, unit by unit: each run alone, all together. "
-        "Name every run that was made on these data, also those of other seeds and those that chose hyperparameters: "
-        "a run that is left out is not counted. JSON files of a "
-        "SubjectPrivacyEngine (report().to_dict(), state_dict()) and of account --json are taken too, on the people of "
-        "the runs.",
-    )
-    parser.add_argument(
-        "runs", nargs="*", metavar="RUN", help="id of a finished run, or the beginning of it; or a JSON file"
-    )
+def ledger_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    help_ = "id of a finished run, or the beginning of it; or a JSON file"
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=help_)
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="all runs of these files as well")
     parser.add_argument("--delta", type=float, help="δ of all runs together (default: the largest of a run)")
     add_results(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Prints each run's largest ε and that of all runs, for each data set and unit."""
+def ledger(options: argparse.Namespace) -> None:
+    """Composes the ε of finished runs that share subjects, unit by unit: each run alone, all together. Name every run
+    that was made on these data, also those of other seeds and those that chose hyperparameters: a run that is left out
+    is not counted. JSON files of a SubjectPrivacyEngine (report().to_dict(), state_dict()) and of account --json are
+    taken too, on the people of the runs.
+    """
     results = Path(options.results)
     files = [Path(name) for name in options.runs if name.endswith(".json")]
     folders = [find_run(results, name) for name in options.runs if not name.endswith(".json")]
-    scenario = load_scenario(options.scenario) if options.scenario else None
-    if scenario is not None:
-        folders += [results / "runs" / each.run_id for each in scenario.runs]
+    if options.scenario:
+        folders += [results / "runs" / each.run_id for each in load_scenario(options.scenario).runs]
     if not folders and not files:
         raise expected("runs", "none", "at least one RUN or --scenario FILE")
     manifests = {folder.name: read_manifest(folder) for folder in folders}
@@ -75,17 +69,11 @@ def _epsilon(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
 
 
-_GIVEN_SEED = -1  # of all trainings whose seed no record has
-
-
 def recorded_manifests(files: Sequence[Path], manifests: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """What a ledger reads of trainings outside the workflow: reports and states of ``SubjectPrivacyEngine`` as JSON.
 
     They are on the people of the ``manifests``. Seeds are in no record: trainings from given seeds count as of one.
-
-    Raises:
-        ConfigError: files beside runs on several data sets.
-        DataError: a file that holds no plan.
+    Raises ConfigError for files beside runs on several data sets, DataError for a file that holds no plan.
     """
     named = {(m["config"]["data"]["dataset"], m["config"]["data"]["source"]) for m in manifests}
     data = [{"dataset": dataset, "source": source} for dataset, source in named]
@@ -93,17 +81,11 @@ def recorded_manifests(files: Sequence[Path], manifests: Sequence[Mapping[str, A
         raise expected("data sets beside JSON files", len(data), "one: the people whose data the files are of")
     where = data[0] if data else {"dataset": "people of the files", "source": "json"}
     for file in files:
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            plan = plan_from_dict(content["plan"])
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise DataError(
-                f"Expected {file} to hold a report or a state of an engine, or what account --json prints: {problem}."
-            ) from problem
+        content, plan = recorded(Path(), str(file))
         plan = replace(plan, rounds=int(content.get("steps", plan.rounds)))
         yield {
             "run_id": str(file),
-            "config": {"seed": _GIVEN_SEED, "data": where},
+            "config": {"seed": -1, "data": where},  # the seed of all trainings whose seed no record has
             "plan": plan.to_dict(),
             "identity": {"partition": str(file)},
             "privacy": privacy_statements(plan, over_rounds=False),
@@ -114,10 +96,7 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
     """A row for each data set and unit of finished runs.
 
     ``each_run`` is the largest ε of one run, ``together`` that of all; None where none can be given, with the
-    ``reason``. ``conditional``: an ε rests on a bound that was read from the data.
-
-    Raises:
-        ConfigError: δ that is not between 0 and 1.
+    ``reason``. ``conditional``: an ε rests on a bound that was read from the data. Raises ConfigError for a wrong δ.
     """
     if delta is not None and not 0 < delta < 1:
         raise expected("--delta", delta, "between 0 and 1", ConfigError)
@@ -151,3 +130,56 @@ def _entry(manifest: Mapping[str, Any]) -> LedgerEntry:
     shared = plan.settings.noise_source is NoiseSource.REPRODUCIBLE
     seed = f"seed {manifest['config']['seed']}" if shared else run_id
     return LedgerEntry(run_id, plan, seed, str(manifest["identity"]["partition"]))
+
+
+def statement_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    help_ = "id of a finished run, or the beginning of it; or a silo's ledger file (JSON)"
+    parser.add_argument("run_id", metavar="RUN", help=help_)
+    add_results(parser)
+    parser.add_argument("--output", metavar="FILE", help="write to FILE, by its suffix .md, .html or .pdf")
+
+
+def statement(options: argparse.Namespace) -> None:
+    """One page in plain language: who is protected, against whom, how well, what that means for a person, what must be
+    true, and what is not covered (the questions of NIST SP 800-226).
+    """
+    record, plan = recorded(Path(options.results), options.run_id)
+    privacy = record.get("privacy") or privacy_statements(plan, over_rounds=False)
+    write_page(plan, privacy, f"run {record.get('run_id', options.run_id)}", options.output)
+
+
+def write_page(plan: PrivacyPlan, privacy: Mapping[str, Any], of: str, output: str | None) -> None:
+    """The statement on a plan: printed as Markdown, or written to ``output``."""
+    # here: the template and the PDF need packages of the workflow
+    from subjectdp.report.statement import rendered, statement_sections, write_statement
+
+    sections, title = statement_sections(plan, privacy, of), f"Privacy statement: {plan.mechanism.title}"
+    if output is None:
+        print(rendered(sections, title))
+    else:
+        write_statement(Path(output), sections, title)
+
+
+def recorded(results: Path, name: str) -> tuple[dict[str, Any], PrivacyPlan]:
+    """What a JSON file, or a finished run's manifest, holds, and its plan. Raises DataError where there is none."""
+    of_run = not name.endswith(".json")
+    file = find_run(results, name) / "manifest.json" if of_run else Path(name)
+    manifest = read_manifest(file.parent) if of_run else None
+    try:
+        content = json.loads(file.read_text(encoding="utf-8")) if manifest is None else manifest
+        return content, plan_from_dict(content["plan"])
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise DataError(
+            f"Expected {file} to hold a plan, as a manifest, a silo's ledger and what account --json prints do, or to "
+            f"hold a report or a state of an engine: {problem}."
+        ) from problem
+
+
+def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan]]:
+    """Run id and plan of a scenario's runs. Raises DataError where a partition has not been made."""
+    for run in load_scenario(files).runs:
+        folder = results / "partitions" / run.partition_id
+        if not folder.is_dir():
+            raise DataError(f"Run {run.run_id} needs its partition, {folder}: subjectdp run makes it.")
+        yield run.run_id, plan_run(run, load_partition(folder), results / "cache" / "calibration")

@@ -9,13 +9,13 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from typing import Any
 
 from subjectdp import __version__
 from subjectdp.cli.parser import Parser
-from subjectdp.errors import ConfigError, SubjectDPError
+from subjectdp.errors import SubjectDPError
 
 _EPILOG = """\
 examples:
@@ -46,27 +46,40 @@ COMMANDS = {
     "schema": "print, write or check the generated configuration files",
     "doctor": "check environment, devices, data, disk and Slurm",
 }
-"""The commands in the order of the help: modules of this package (with _ for -) with ``add_parser`` and ``run``."""
+"""The commands in the order of the help. In its module, a command is the function of its name (with _ for -), whose
+docstring describes it, and ``NAME_options`` adds its options."""
+
+_MODULES = {"check-algorithm": "audit", "scenario": "runs", "statement": "ledger", "schema": "doctor"}
+"""The modules of this package that hold commands of another name."""
 
 
 def _add_command(name: str, commands: Any) -> None:
     """Adds a command, or in its place one that says which package it needs."""
+    word = name.replace("-", "_")
     try:
-        import_module(f"{__package__}.{name.replace('-', '_')}").add_parser(commands)
+        module = import_module(f"{__package__}.{_MODULES.get(name, name)}")
+        command = getattr(module, word)
+        parser = commands.add_parser(name, description=command.__doc__)
+        getattr(module, f"{word}_options")(parser)
+        parser.set_defaults(run=command)
     except ModuleNotFoundError as problem:
         missing = problem
+
+        def refuse(options: argparse.Namespace) -> None:
+            raise missing
+
         # no prefix of options: whatever follows is the command's
         parser = commands.add_parser(name, add_help=False, prefix_chars="\0")
         parser.add_argument("arguments", nargs="*")
-        parser.set_defaults(run=lambda options: _refuse(missing))
+        parser.set_defaults(run=refuse)
 
 
-def _refuse(missing: ModuleNotFoundError) -> None:
-    """Raises ConfigError for a package that the core does not bring; a missing module of ours is a bug."""
+def _without(missing: ModuleNotFoundError) -> str:
+    """What is said of a package that the core does not bring; a missing module of ours is a bug."""
     package = (missing.name or "").partition(".")[0]
     if package in ("", "subjectdp"):
         raise missing
-    raise ConfigError(f"Expected the package {package} for this: pip install 'subjectdp[pipeline]'.") from missing
+    return f"error: Expected the package {package} for this: pip install 'subjectdp[pipeline]'."
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -86,8 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without ε shows a question mark
     try:
         options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
-        code = _run(options.run, options)
+        code: int | None = options.run(options)
         sys.stdout.flush()
+    except ModuleNotFoundError as missing:
+        print(_without(missing), file=sys.stderr)
+        return 2
     except SubjectDPError as problem:
         for line in str(problem).split("\n"):
             print(f"error: {line}", file=sys.stderr)
@@ -107,14 +123,6 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     options = build_parser([word for word in arguments if word in COMMANDS][:1]).parse_args(arguments[:place])
     options.passed_on = arguments[place + 1 :]
     return options
-
-
-def _run(command: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int | None:
-    try:
-        return command(options)
-    except ModuleNotFoundError as missing:
-        _refuse(missing)
-        raise
 
 
 def build_parser(wanted: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:

@@ -37,12 +37,12 @@ def chosen_plans(options: argparse.Namespace) -> Iterator[tuple[str | None, Priv
     if options.run_id is None and options.config is None:
         yield None, plan_from_options(options)
         return
-    from subjectdp.cli import made_plans  # here: runs need the workflow's packages, the other options the core's
+    from subjectdp.cli import ledger  # here: runs need the workflow's packages, the other options the core's
 
     if options.config is None:
-        yield options.run_id, made_plans.recorded_plan(Path(options.results), options.run_id)
+        yield options.run_id, ledger.recorded(Path(options.results), options.run_id)[1]
     else:
-        yield from made_plans.configured_plans(options.config, Path(options.results))
+        yield from ledger.configured_plans(options.config, Path(options.results))
 
 
 def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
@@ -66,39 +66,36 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
 
 def _missing(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[str]:
     """The options that the plan needs and that are not given, as they are written."""
-    by_subject = chosen is not None and chosen.samples_subjects
-    sampling = ["sampling_probability"] if options.batch_size is None or by_subject else []
-    names = ["algorithm", "rounds", *sampling]
-    if listed_silos(options) is None:
-        names += _missing_facts(chosen, options)
-    elif chosen is not None and chosen.counts_items and chosen.mode is AccountingMode.SOUND and not _capped(options):
-        names.append("max_items_per_subject")  # enforced: the counts' own maximum is private
-    return (f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is None)
+    names, listed = ["algorithm", "rounds"], listed_silos(options) is not None
+    if options.batch_size is None or (chosen is not None and chosen.samples_subjects):
+        names.append("sampling_probability")
+    if not listed and options.epochs == 1 and not (chosen is not None and chosen.one_step_per_round):
+        names.append("steps_per_round")
+    if chosen is not None:
+        subject = PrivacyUnit.SUBJECT in (chosen.claimed_unit, options.unit) and not chosen.samples_subjects
+        if _needs_cap(chosen, options) if listed else subject:
+            names.append("max_items_per_subject")
+        central = chosen.trust is TrustModel.CENTRAL and chosen.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
+        if not listed and (central or options.sampling == SamplingMethod.FIXED_BATCH_SIZE):
+            names.append("items")
+    return (_written(name) for name in names if getattr(options, name) is None)
 
 
-def _capped(options: argparse.Namespace) -> bool:
-    return options.counts is None and read_sizes(options.silo_sizes).caps is not None
+def _needs_cap(chosen: Mechanism, options: argparse.Namespace) -> bool:
+    """Whether a cap must be given that is enforced: the counts' own maximum is private."""
+    capped = options.counts is None and read_sizes(options.silo_sizes).caps is not None
+    return chosen.counts_items and chosen.mode is AccountingMode.SOUND and not capped
 
 
-def _missing_facts(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[str]:
-    """Options that ``--counts`` stands in for."""
-    one_step = chosen is not None and chosen.one_step_per_round
-    if not one_step and options.epochs == 1:
-        yield "steps_per_round"
-    if chosen is None:
-        return
-    if _bounds_subjects(chosen, options):
-        yield "max_items_per_subject"
-    central = chosen.trust is TrustModel.CENTRAL and chosen.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
-    if options.sampling == SamplingMethod.FIXED_BATCH_SIZE or central:
-        yield "items"
+def _written(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _counted(options: argparse.Namespace) -> FederationFacts:
     """The facts of the counts' silos, their subjects' items capped where a cap is given."""
     given = [name for name in ("silos", "items", "subjects") if getattr(options, name) is not None]
     if given:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        names = ", ".join(map(_written, given))
         raise ConfigError(f"Expected {names} to be left out with --counts or --silo-sizes, which says it.")
     if options.counts is not None and options.silo_sizes is not None:
         raise ConfigError("Expected one of --counts and --silo-sizes.")
@@ -126,39 +123,28 @@ def schedule_of(options: argparse.Namespace) -> Schedule:
     )
 
 
-def _bounds_subjects(chosen: Mechanism, options: argparse.Namespace) -> bool:
-    subject = chosen.claimed_unit is PrivacyUnit.SUBJECT or options.unit == PrivacyUnit.SUBJECT
-    return subject and not chosen.samples_subjects
-
-
 def _check_ranges(options: argparse.Namespace) -> None:
-    if options.epochs > 1 and options.steps_per_round is not None:
-        raise expected("--epochs", options.epochs, "left out where --steps-per-round is given")
-    for name in ("epochs", "silos", "max_items_per_subject", "items", "subjects", "silos_per_subject"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise expected(f"--{name.replace('_', '-')}", value, "at least 1")
-    q = options.sampling_probability
-    if q is not None and not 0 < q <= 1:
-        raise expected("--sampling-probability", q, "in (0, 1]")
-    fixed = options.sampling == SamplingMethod.FIXED_BATCH_SIZE
-    if options.batch_size is not None:
-        _check_batch_size(options)
-    elif fixed and listed_silos(options) is not None:
-        raise expected("--sampling-probability", q, "left out with fixed batches: give --batch-size")
-    elif fixed:
-        fixed_batch_size(q, options.items)
-
-
-def _check_batch_size(options: argparse.Namespace) -> None:
-    rules = {
-        "given with --counts or --silo-sizes only (else --sampling-probability)": listed_silos(options) is None,
-        "left out where --sampling-probability is given": options.sampling_probability is not None,
-        "at least 1": options.batch_size < 1,
-    }
-    for allowed, broken in rules.items():
+    q, batch, listed = options.sampling_probability, options.batch_size, listed_silos(options) is not None
+    fixed = batch is None and options.sampling == SamplingMethod.FIXED_BATCH_SIZE
+    counts = ("epochs", "silos", "max_items_per_subject", "items", "subjects", "silos_per_subject", "batch_size")
+    of_counts = "given with --counts or --silo-sizes only (else --sampling-probability)"
+    rules = [
+        (
+            "epochs",
+            options.epochs > 1 and options.steps_per_round is not None,
+            "left out where --steps-per-round is given",
+        ),
+        ("batch_size", batch is not None and not listed, of_counts),
+        ("batch_size", batch is not None and q is not None, "left out where --sampling-probability is given"),
+        *((name, (value := getattr(options, name)) is not None and value < 1, "at least 1") for name in counts),
+        ("sampling_probability", q is not None and not 0 < q <= 1, "in (0, 1]"),
+        ("sampling_probability", fixed and listed, "left out with fixed batches: give --batch-size"),
+    ]
+    for name, broken, allowed in rules:
         if broken:
-            raise expected("--batch-size", options.batch_size, allowed)
+            raise expected(_written(name), getattr(options, name), allowed)
+    if fixed:
+        fixed_batch_size(q, options.items)
 
 
 def _mechanism(options: argparse.Namespace) -> Mechanism:
@@ -301,7 +287,7 @@ def settle(options: argparse.Namespace) -> None:
         unread |= {"epsilon": "--noise-multiplier"} if "noise_multiplier" in given else {}
         unread |= {} if options.mode == AccountingMode.AS_PUBLISHED else {"horizontal": "--mode sound"}
     for key in sorted(given & set(unread)):
-        raise expected(f"--{key.replace('_', '-')}", getattr(options, key), f"left out with {unread[key]}")
+        raise expected(_written(key), getattr(options, key), f"left out with {unread[key]}")
     for key, default in defaults.items():
         if getattr(options, key) is None:
             setattr(options, key, default)

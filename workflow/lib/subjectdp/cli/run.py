@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from subjectdp.cli.parser import Line
 from subjectdp.config import Scenario, load_scenario, paths
@@ -27,21 +26,17 @@ _LOG = re.compile(r"^    log: (\S+)", re.MULTILINE)
 _STEPS = re.compile(r"^(\d+ of \d+) steps", re.MULTILINE)
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "run",
-        description="Checks scenario files, runs them with Snakemake and makes the report. Shows one line: runs and "
-        "steps done (subjectdp runs says more). Snakemake's own output goes to results/logs/workflow. Options for "
-        "Snakemake follow after --, e.g. -- figure1 or -- -n.",
-    )
+def run_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="cores (default: all)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the scenario; Snakemake's exit code."""
+    """Checks scenario files, runs them with Snakemake and makes the report. Shows one line: runs and steps done
+    (subjectdp runs says more). Snakemake's own output goes to results/logs/workflow. Options for Snakemake follow after
+    --, e.g. -- figure1 or -- -n.
+    """
     if not Path("Snakefile").is_file():
         raise expected("the working directory", str(Path.cwd()), "the checkout: the folder of the Snakefile")
     scenario = load_scenario(options.files)

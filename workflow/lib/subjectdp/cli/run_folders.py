@@ -13,7 +13,7 @@ from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.locks import holder
-from subjectdp.results.labels import run_label
+from subjectdp.results.shown_runs import run_label
 
 UNITS = {"item": "one item", "subject_one_silo": "one subject, at one silo", "subject": "one subject, at all its silos"}
 """What a sound ε of a manifest is for."""
@@ -169,13 +169,6 @@ def label_of(config: dict[str, Any]) -> str | None:
         return run_label(name, (config.get("privacy") or {}).get("predicted_subjects"))
     except (SubjectDPError, KeyError, TypeError, AttributeError):
         return None
-
-
-def clock(seconds: float) -> str:
-    """75 as 1:15, 3700 as 1:01:40: as progress.log writes it."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def count_states(runs: Iterable[RunFolder]) -> str:

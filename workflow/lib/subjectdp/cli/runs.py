@@ -1,19 +1,21 @@
-"""``subjectdp runs``: the runs of a results folder or a scenario, with their results or progress."""
+"""``subjectdp scenario`` lists the runs of a scenario, ``runs`` those of a results folder with results or progress."""
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.cli.parser import add_json, add_results, values_of
-from subjectdp.cli.run_folders import RunFolder, State, clock, count_states, recorded_runs, scenario_run
-from subjectdp.config import load_scenario
+from subjectdp.cli.run_folders import RunFolder, State, count_states, recorded_runs, scenario_run
+from subjectdp.config import RunConfig, Scenario, load_scenario
 from subjectdp.config.run import settings_apart
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
-from subjectdp.io.printing import print_json, print_table
+from subjectdp.forecast.before_start import check_before_start
+from subjectdp.io.printing import clock, print_json, print_pairs, print_table
 
 _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),
@@ -27,14 +29,8 @@ _SORTS: dict[str, Callable[[RunFolder], float | None]] = {
 }
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "runs",
-        description="Lists the runs in the results folder, or those of a scenario: the progress and time left of each, "
-        "its test accuracy and ε, and the settings in which it differs from other runs of its data set and algorithm. "
-        "Exit code 1 if a run is broken.",
-    )
+def runs_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="runs of these files, done or not")
     parser.add_argument("--dataset", choices=tuple(DATASETS), help="only runs on this data set")
     parser.add_argument("--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1")
@@ -43,13 +39,16 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--state", choices=values_of(State), help="only runs in this state")
     add_results(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Lists the runs; 1 if one is broken."""
-    if options.algorithm is not None:
-        _require_algorithm(options.algorithm)
+def runs(options: argparse.Namespace) -> int:
+    """Lists the runs in the results folder, or those of a scenario: the progress and time left of each, its test
+    accuracy and ε, and the settings in which it differs from other runs of its data set and algorithm. Exit code 1 if a
+    run is broken.
+    """
+    names = {*ALGORITHMS, *(f"{known}:{each}" for known in ALGORITHMS for each in algorithm(known).variants if each)}
+    if options.algorithm not in (None, *names):  # a mistake, not an empty list
+        raise unknown("algorithm", options.algorithm, names)
     listed = _listed(options, Path(options.results))
     if options.json:
         print_json([vars(run) for run in listed])
@@ -88,24 +87,73 @@ def _row(run: RunFolder) -> tuple[Any, ...]:
     return run.run_id, run.label, run.state, run.progress, accuracy, *rounded, seconds, left
 
 
-def _require_algorithm(name: str) -> None:
-    """ConfigError for a name that no run can have: a mistake, not an empty list."""
-    names = {*ALGORITHMS, *(f"{known}:{each}" for known in ALGORITHMS for each in algorithm(known).variants if each)}
-    if name not in names:
-        raise unknown("algorithm", name, names)
-
-
 def _fits(run: RunFolder, options: argparse.Namespace) -> bool:
-    if options.state is not None and run.state != options.state:
-        return False
-    if options.dataset is None and options.algorithm is None and options.seed is None:
-        return True
-    if run.config is None:
-        return False
-    algorithm = run.config["algorithm"]
-    names = (algorithm["name"], f"{algorithm['name']}:{algorithm['variant']}")
+    config = run.config or {"data": {}, "algorithm": {"name": "", "variant": ""}}
+    name, variant = config["algorithm"]["name"], config["algorithm"]["variant"]
     return (
-        (options.dataset is None or run.config["data"]["dataset"] == options.dataset)
-        and (options.algorithm is None or options.algorithm in names)
-        and (options.seed is None or run.config["seed"] == options.seed)
+        options.state in (None, run.state)
+        and options.dataset in (None, config["data"].get("dataset"))
+        and options.algorithm in (None, name, f"{name}:{variant}")
+        and options.seed in (None, config.get("seed"))
     )
+
+
+def scenario_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
+    parser.add_argument("--figure", help="only the runs that this figure shows")
+    add_results(parser)
+    add_json(parser, "print JSON, with each run's whole configuration")
+
+
+def scenario(options: argparse.Namespace) -> None:
+    """Checks scenario files (several are overlays, later over earlier) and lists the runs they stand for, without
+    running anything.
+    """
+    scenario = load_scenario(options.files)
+    check_before_start(scenario, options.results, options.files)
+    if options.figure is not None and options.figure not in scenario.figures:
+        raise unknown("figure of this scenario", options.figure, scenario.figures)
+    runs = scenario.runs if options.figure is None else scenario.runs_of_figure(options.figure)
+    if options.json:
+        print_json(_as_json(scenario, runs))
+    else:
+        _print_scenario(scenario, runs)
+
+
+def _as_json(scenario: Scenario, runs: tuple[RunConfig, ...]) -> dict[str, Any]:
+    return {
+        "name": scenario.name,
+        "description": scenario.description,
+        "figures": scenario.figures,
+        "data": {key: data.model_dump() for key, data in scenario.datasets_by_key.items()},
+        "partitions": list(scenario.partitions_by_id),
+        "runs": [
+            {
+                "run_id": run.run_id,
+                "label": run.algorithm.label,
+                "data_key": run.data_key,
+                "partition_id": run.partition_id,
+                "config": run.model_dump(),
+            }
+            for run in runs
+        ],
+    }
+
+
+def _print_scenario(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
+    labels = Counter(run.algorithm.label for run in runs)
+    print_pairs(
+        [
+            ("scenario", scenario.name),
+            ("description", scenario.description or None),
+            ("runs", len(runs)),
+            ("data sets", ", ".join(scenario.datasets_by_key)),
+            ("partitions", len(scenario.partitions_by_id)),
+            ("algorithms", ", ".join(f"{label} {count}" for label, count in labels.items())),
+            ("figures", ", ".join(scenario.figures) or None),
+        ]
+    )
+    print()
+    apart = settings_apart({run.run_id: run.model_dump(mode="json") for run in runs})
+    print_table(("run", "settings"), [(run.run_id, apart[run.run_id]) for run in runs])

@@ -24,22 +24,18 @@ _PARTS = {  # of a comparison: heading, and what is said of nothing
 }
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "show",
-        description="Shows a finished run: its settings, what it guarantees, and how accurate the model is. Of two "
-        "runs: the settings in which they differ, accuracy, guarantee, cost, and whether code and machine differ.",
-    )
+def show_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or the beginning of it")
     parser.add_argument("other", metavar="OTHER", nargs="?", help="a run to compare it with")
     add_results(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Prints a finished run, or two side by side."""
+def show(options: argparse.Namespace) -> None:
+    """Shows a finished run: its settings, what it guarantees, and how accurate the model is. Of two runs: the settings
+    in which they differ, accuracy, guarantee, cost, and whether code and machine differ.
+    """
     names = [name for name in (options.run_id, options.other) if name is not None]
     folders = [find_run(Path(options.results), name) for name in names]
     manifests = [read_manifest(folder) for folder in folders]
@@ -81,10 +77,8 @@ def _head(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]
     yield "data", "synthetic" if manifest.get("synthetic") else "real"
     yield "rounds executed", manifest.get("rounds_executed")
     numbers = (manifest.get("config") or {}).get("data", {}).get("task") == "regression"
-    yield (
-        "variance explained (R²)" if numbers else "test accuracy",
-        None if accuracy is None else f"{100 * accuracy:.2f} %",
-    )
+    shown = None if accuracy is None else f"{100 * accuracy:.2f} %"
+    yield "variance explained (R²)" if numbers else "test accuracy", shown
     yield "test loss", final.get("test_loss")
     yield "wall seconds", manifest.get("wall_seconds")
     yield "peak memory (MB)", manifest.get("peak_memory_mb")

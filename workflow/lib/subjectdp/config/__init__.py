@@ -1,9 +1,9 @@
 """Configuration: scenarios, runs, ids and paths. Imports pydantic, yaml and the standard library only."""
 
 from subjectdp.config.fingerprint import fingerprint
-from subjectdp.config.resolve import data_key, partition_id, run_id
+from subjectdp.config.resolve import data_key
 from subjectdp.config.run import RunConfig, load_run
-from subjectdp.config.scenario import Scenario, load_scenario, load_scenario_from_layers, load_scenario_from_mapping
+from subjectdp.config.scenario import Scenario, load_scenario, load_scenario_from_mapping
 from subjectdp.config.sections import DataConfig
 
 __all__ = [
@@ -14,8 +14,5 @@ __all__ = [
     "fingerprint",
     "load_run",
     "load_scenario",
-    "load_scenario_from_layers",
     "load_scenario_from_mapping",
-    "partition_id",
-    "run_id",
 ]

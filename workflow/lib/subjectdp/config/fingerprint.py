@@ -66,9 +66,7 @@ WITHOUT_EFFECT = (
 )
 """Modules that change no result. No closure includes or follows them."""
 
-NUMERICAL = ("torch", "numpy", "opacus", "dp_accounting")
-"""Packages whose version counts, as imported."""
-
+NUMERICAL = ("torch", "numpy", "opacus", "dp_accounting")  # packages whose version counts, as imported
 _FETCHING = (f"{PACKAGE}.data.fetch", f"{PACKAGE}.data.embedded")
 _MODEL_MODULES = {name: f"{PACKAGE}.models.{facts.builder.partition('.')[0]}" for name, facts in MODELS.items()}
 

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -19,11 +19,9 @@ from pydantic_core import ErrorDetails
 
 from subjectdp.errors import ConfigError, expected, in_words, listed, unknown
 
+_Model = TypeVar("_Model", bound=BaseModel)
 _COMPARED = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
-
-MOST_LINES = 40
-"""Problems that one message lists."""
-
+MOST_LINES = 40  # problems that one message lists
 _PLAIN = re.compile(r"[\w./:-]{1,60}")  # text that YAML takes without quotes
 
 _WORDS: dict[type, str] = {
@@ -34,6 +32,14 @@ _WORDS: dict[type, str] = {
     dict: "a mapping (key: value)",
     list: "a list",
 }
+
+
+def validated(model: type[_Model], content: Any, prefix: str = "") -> _Model:
+    """``content`` as ``model``. Raises ConfigError with a line for each problem; ``prefix`` goes before every key."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as problem:
+        raise config_error(problem, model, prefix) from None
 
 
 def config_error(problem: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigError:
@@ -97,9 +103,7 @@ def walk_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
 def section_of(field: FieldInfo) -> type[BaseModel] | None:
     """The model class of a field that is a section, else None."""
     annotation = field.annotation
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def allowed_text(field: FieldInfo) -> str:

@@ -7,18 +7,12 @@ from functools import partial
 from inspect import isfunction, signature
 from types import SimpleNamespace
 
-RESULTS = "results"
-"""Root folder of everything the workflow writes."""
-
-PREPARED_FILES = ("features.npy", "labels.npy", "subjects.parquet", "meta.json")
-"""Files of a prepared data set."""
-
+RESULTS = "results"  # root folder of everything the workflow writes
+PREPARED_FILES = ("features.npy", "labels.npy", "subjects.parquet", "meta.json")  # files of a prepared data set
 RUN_FILES = (*("config.json", "rounds.parquet", "steps.parquet", "manifest.json", "model.safetensors", "progress.log"),)
 """Files of a finished run."""
 
-PROGRESS = "progress.json"
-"""How far an unfinished run is: round, rounds, scores and expected seconds left."""
-
+PROGRESS = "progress.json"  # how far an unfinished run is: round, rounds, scores and expected seconds left
 FINISHED = "finished.json"
 """A second copy of a run's manifest, kept until the scenario is collected. When a job of several runs fails, Snakemake
 deletes the manifests of its finished runs too; when Snakemake is killed, also those of jobs that finish later."""

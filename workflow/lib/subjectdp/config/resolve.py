@@ -4,13 +4,10 @@ Resolving fills in defaults that depend on other keys, and sets keys that nothin
 to write the same run resolve to the same object, hence to the same run id and the same ``config.json``.
 
 Ids of prepared data, partitions and runs are a readable prefix and ten hex digits of a hash of what differs from the
-defaults in the resolved run. Writing a default out, or changing a value that the algorithm, source or optimiser does
-not read, gives the same id; so does a new key, as long as it is at its default. Left out:
-
-- ``performance`` (speed and memory only) and ``data.expected`` (a check, not an input);
-- the location of the data. Of ``data.path`` only the last component counts for ``leaf_json`` and ``table`` (moved
-  data keep their results, another file beside them gets its own), and nothing for ``upstream`` (the content is
-  verified by hash). The sha256 of the content is recorded with the prepared data and in every run's manifest.
+defaults in the resolved run: a new key at its default changes none. Left out are ``performance`` (speed and memory
+only), ``data.expected`` (a check) and the location of the data. Of ``data.path`` the last component counts for
+``leaf_json`` and ``table`` (moved data keep their results), nothing for ``upstream`` (verified by hash). The sha256 of
+the content is recorded with the prepared data and in every run's manifest.
 
 ``data.subjects``, ``data.validation_fraction`` and the seed belong to the partition, so that many partitions share one
 download and one preparation.
@@ -27,15 +24,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.config.sections import (
-    DataConfig,
-    JointConfig,
-    ModelConfig,
-    PartitionConfig,
-    RunSections,
-    Section,
-    TrainingConfig,
-)
+from subjectdp.config.sections import DataConfig, JointConfig, RunSections, Section, TrainingConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import expected
 from subjectdp.models.catalogue import model_names
@@ -54,23 +43,24 @@ _Run = TypeVar("_Run", bound=RunSections)
 def resolve_defaults(run: _Run) -> _Run:
     """The canonical form of ``run``; raises ConfigError where ``data.path`` names an unset variable."""
     run = without_unread_keys(run)
-    return _with(
+    chosen, partition = run.algorithm, run.partition
+    held = partition.silos if partition.silos_per_subject is None else partition.silos_per_subject
+    return _with_keys(
         run,
         {
-            "data": _resolve_data(run.data),
-            "partition": _resolve_partition(run),
-            "algorithm": _with(run.algorithm, {"variant": resolved_variant(run)}),
-            "joint": _with(run.joint, _unread_of_joint(run.joint)),
-            "training": _resolve_training(run),
-            "model": resolve_model(run),
+            "data": _of_data(run.data),
+            "partition": {"distribution": distribution_of(run), "silos_per_subject": held},
+            "algorithm": {"variant": chosen.variant or algorithm(chosen.name).variants[0]},
+            "joint": _of_joint(run.joint),
+            "training": _of_training(run),
+            "model": {"name": model_of(run)},
         },
     )
 
 
 def without_unread_keys(run: _Run) -> _Run:
     """``run`` with the keys that its algorithm does not read at their defaults."""
-    unread = unread_keys(run.algorithm.name)
-    return _with(run, {name: _with(getattr(run, name), values) for name, values in unread.items()})
+    return _with_keys(run, unread_keys(run.algorithm.name))
 
 
 @cache
@@ -84,18 +74,16 @@ def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
     return unread
 
 
-def _resolve_data(data: DataConfig) -> DataConfig:
+def _of_data(data: DataConfig) -> dict[str, Any]:
     """Fills the test fraction and the path's variables; resets what the source does not read."""
-    changes: dict[str, Any] = {}
-    if data.test_fraction is None:
-        changes["test_fraction"] = DATASETS[data.dataset].test_fraction
+    changes: dict[str, Any] = {"test_fraction": data.test_fraction or DATASETS[data.dataset].test_fraction}
     if data.path is not None:
         changes["path"] = _resolve_path(data.path, data.source)
     if data.source != "embedded":
         changes |= _defaults(DataConfig, ("embedded",))
     if data.dataset != "femnist":
         changes["duplicate_first_image_bug"] = False
-    return _with(data, changes)
+    return changes
 
 
 def distribution_of(run: RunSections) -> str:
@@ -104,26 +92,9 @@ def distribution_of(run: RunSections) -> str:
     return "inherent" if run.data.silo is not None and not chosen else run.partition.distribution
 
 
-def _resolve_partition(run: RunSections) -> PartitionConfig:
-    """Fills the distribution, and the number of silos that may hold a subject."""
-    partition = run.partition
-    changes: dict[str, Any] = {"distribution": distribution_of(run)}
-    if partition.silos_per_subject is None:
-        changes["silos_per_subject"] = partition.silos
-    return _with(partition, changes)
-
-
-def resolved_variant(run: RunSections) -> str | None:
-    """The algorithm's variant, its first one where none is given; None for an algorithm without variants."""
-    given = run.algorithm.variant
-    return algorithm(run.algorithm.name).variants[0] if given is None else given
-
-
-def resolve_model(run: RunSections) -> ModelConfig:
-    """Fills the model's name: LEAF's for the kind of data."""
-    if run.model.name is not None:
-        return run.model
-    return _with(run.model, {"name": model_names(DATASETS[run.data.dataset].kind)[0]})
+def model_of(run: RunSections) -> str:
+    """The model's name; LEAF's for the kind of data where none is given."""
+    return run.model.name or model_names(DATASETS[run.data.dataset].kind)[0]
 
 
 def _resolve_path(path: str, source: str) -> str | None:
@@ -157,12 +128,12 @@ def expand_variables(path: str) -> str:
     return os.path.expanduser(_VARIABLE.sub(value_of, path))
 
 
-def _unread_of_joint(joint: JointConfig) -> dict[str, Any]:
+def _of_joint(joint: JointConfig) -> dict[str, Any]:
     changes = _defaults(JointConfig, ("bits",)) if joint.noise == "gaussian" else {}
     return changes if any(count > 1 for count in joint.fused_steps) else changes | {"fused_steps": ()}
 
 
-def _resolve_training(run: RunSections) -> TrainingConfig:
+def _of_training(run: RunSections) -> dict[str, Any]:
     training, known = run.training, algorithm(run.algorithm.name)
     changes: dict[str, Any] = {}
     if training.silos_per_round is None:
@@ -173,7 +144,7 @@ def _resolve_training(run: RunSections) -> TrainingConfig:
         changes["local_steps"] = 1
     if known.samples_subjects or training.sampling_fraction is not None:
         changes |= _defaults(TrainingConfig, ("batch_size",))
-    return _with(training, changes)
+    return changes
 
 
 def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:
@@ -185,43 +156,30 @@ def _with(section: _Section, changes: Mapping[str, Any]) -> _Section:
     return section.model_copy(update=differing) if differing else section
 
 
-ID_VERSION = 2
-"""Part of every hash; raised when a default or the meaning of a key changes."""
+def _with_keys(run: _Run, changes: Mapping[str, Mapping[str, Any]]) -> _Run:
+    return _with(run, {name: _with(getattr(run, name), values) for name, values in changes.items()})
 
-_HASH_DIGITS = 10
+
+ID_VERSION = 2  # part of every hash; raised when a default or the meaning of a key changes
 
 
 def data_key(data: DataConfig) -> str:
     """Id of the prepared data, e.g. ``femnist-embedded-3f09a1c2d4``."""
-    return f"{data.dataset}-{data.source}-{_digest(_data(data, 'subjects', 'validation_fraction'))}"
+    return f"{data.dataset}-{data.source}-{id_digest(data_content(data, 'subjects', 'validation_fraction'))}"
 
 
-def partition_id(run: RunSections) -> str:
-    """Id of the partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
-    partition = run.partition
-    shape = str(partition.distribution) + (f"{partition.alpha:g}" if partition.distribution == "power" else "")
-    digest = _digest([run.seed, _data(run.data), partition.model_dump(exclude_defaults=True)])
-    return f"{run.data.dataset}-{shape}-{partition.silos}-s{run.seed}-{digest}"
-
-
-def run_id(run: RunSections) -> str:
-    """Id of a resolved run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
-    algorithm = run.algorithm
-    name = algorithm.name if algorithm.variant is None else f"{algorithm.name}-{algorithm.variant}"
-    others = run.model_dump(exclude_defaults=True, exclude={"data", "performance"})
-    return f"{run.data.dataset}-{name}-s{run.seed}-{_digest([_data(run.data), others])}"
-
-
-def _data(data: DataConfig, *left_out: str) -> dict[str, Any]:
+def data_content(data: DataConfig, *left_out: str) -> dict[str, Any]:
+    """What of the data enters an id."""
     content: dict[str, Any] = data.model_dump(exclude_defaults=True, exclude={"path", "expected", *left_out})
     if data.source.in_place and data.path is not None:
         content["name"] = PurePath(data.path).name
     return content
 
 
-def _digest(ingredients: Any) -> str:
+def id_digest(ingredients: Any) -> str:
+    """Hex digits of an id."""
     text = json.dumps([ID_VERSION, ingredients], sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def mechanism_of(run: RunSections) -> Mechanism:

@@ -8,20 +8,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config import resolve
-from subjectdp.config.messages import config_error, unknown_key
-from subjectdp.config.resolve import (
-    distribution_of,
-    mechanism_of,
-    plan_settings,
-    resolve_defaults,
-    resolve_model,
-    unread_keys,
-    without_unread_keys,
-)
+from subjectdp.config.messages import unknown_key, validated
 from subjectdp.config.sections import RunSections
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
@@ -41,19 +32,24 @@ class RunConfig(RunSections):
     @model_validator(mode="after")
     def _check_and_resolve(self) -> Self:
         check_run(self)
-        resolved = resolve_defaults(self)
+        resolved = resolve.resolve_defaults(self)
         self.__dict__.update({name: getattr(resolved, name) for name in type(self).model_fields})
         return self
 
     @property
     def run_id(self) -> str:
-        """Id of this run (see :mod:`subjectdp.config.resolve`)."""
-        return resolve.run_id(self)
+        """Id of the run, e.g. ``femnist-higrad_avg_dp-v1-s0-3f09a1c2d4``; the same for any way to write it."""
+        name = "-".join(filter(None, (self.algorithm.name, self.algorithm.variant)))
+        others = self.model_dump(exclude_defaults=True, exclude={"data", "performance"})
+        return f"{self.data.dataset}-{name}-s{self.seed}-{resolve.id_digest([resolve.data_content(self.data), others])}"
 
     @property
     def partition_id(self) -> str:
-        """Id of the partition that this run trains on."""
-        return resolve.partition_id(self)
+        """Id of its partition (data, split, silos and seed), e.g. ``femnist-uniform-16-s0-3f09a1c2d4``."""
+        partition = self.partition
+        shape = str(partition.distribution) + (f"{partition.alpha:g}" if partition.distribution == "power" else "")
+        content = [self.seed, resolve.data_content(self.data), partition.model_dump(exclude_defaults=True)]
+        return f"{self.data.dataset}-{shape}-{partition.silos}-s{self.seed}-{resolve.id_digest(content)}"
 
     @property
     def data_key(self) -> str:
@@ -62,15 +58,8 @@ class RunConfig(RunSections):
 
 
 def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
-    """The run of a nested mapping such as a ``config.json``.
-
-    Raises:
-        ConfigError: a line for each problem; ``prefix`` goes before every key.
-    """
-    try:
-        return RunConfig.model_validate(content)
-    except ValidationError as problem:
-        raise config_error(problem, RunConfig, prefix) from None
+    """The run of a nested mapping such as a ``config.json``. Raises ConfigError as :func:`validated`."""
+    return validated(RunConfig, content, prefix)
 
 
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
@@ -81,14 +70,13 @@ VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
 WITHOUT_EFFECT = ("privacy.horizontal",)
 """Special keys that an algorithm may leave unread: LocalItemDP's items are at one silo each, whatever the rule."""
 
-Rule = tuple[object, str, Any, str]
-"""Whether a rule is broken, the key, its value, and what is allowed."""
+Rule = tuple[object, str, Any, str]  # whether a rule is broken, the key, its value, and what is allowed
 
 
 def check_run(run: RunSections) -> None:
     """Raises one ConfigError, a line for each rule that ``run`` breaks."""
     wrong_variant = list(_variant(run))  # without its mechanism no other rule can be checked
-    unread, read = list(_unread(run)), without_unread_keys(run)
+    unread, read = list(_unread(run)), resolve.without_unread_keys(run)
     problems = wrong_variant or [*unread, *_problems(read)]
     if problems:
         raise ConfigError("\n".join(str(problem) for problem in problems))
@@ -101,7 +89,7 @@ def _problems(run: RunSections) -> Iterator[SubjectDPError]:
                 yield expected(key, value, allowed)
     yield from _model_parameters(run)
     capped = run.partition.max_items_per_subject is not None
-    yield from plan_rules.problems(mechanism_of(run), plan_settings(run), run.partition.silos, capped)
+    yield from plan_rules.problems(resolve.mechanism_of(run), resolve.plan_settings(run), run.partition.silos, capped)
 
 
 def _variant(run: RunSections) -> Iterator[SubjectDPError]:
@@ -119,7 +107,7 @@ def _unread(run: RunSections) -> Iterator[SubjectDPError]:
     # keys of joint, subject and privacy that the algorithm does not read (decision 0022); the section privacy has no
     # effect on FedAvg, which claims none
     name = run.algorithm.name
-    for section, defaults in unread_keys(name).items():
+    for section, defaults in resolve.unread_keys(name).items():
         for key, usual in defaults.items():
             dotted, value = f"{section}.{key}", getattr(getattr(run, section), key)
             idle = dotted in WITHOUT_EFFECT or (section == "privacy" and not is_private(name))
@@ -135,15 +123,15 @@ def _model(run: RunSections) -> Iterator[Rule]:
 
 
 def _model_parameters(run: RunSections) -> Iterator[SubjectDPError]:
-    name = resolve_model(run).name
-    facts, given = MODELS[str(name)], run.model.parameters
+    name = resolve.model_of(run)
+    facts, given = MODELS[name], run.model.parameters
     for key, value in given.items():
         if key not in facts.parameters:
             yield unknown_key(f"model.parameters.{key}", [f"model.parameters.{one}" for one in facts.parameters])
         elif not facts.parameters[key].allows(value):
             allowed = f"{facts.parameters[key].allowed} when model.name is {name}"
             yield expected(f"model.parameters.{key}", value, allowed)
-    chosen = model_parameters(str(name), given)
+    chosen = model_parameters(name, given)
     if facts.not_all_zero and not any(chosen[key] for key in facts.not_all_zero):
         first, *others = facts.not_all_zero
         yield expected(f"model.parameters.{first}", 0, f"at least 1 where {' and '.join(others)} is 0")
@@ -181,8 +169,8 @@ def _partition(run: RunSections) -> Iterator[Rule]:
 
     Subject-level algorithms need data that say whose an item is.
     """
-    partition, data, mechanism = run.partition, run.data, mechanism_of(run)
-    held, kind = partition.silos_per_subject, distribution_of(run)
+    partition, data, mechanism = run.partition, run.data, resolve.mechanism_of(run)
+    held, kind = partition.silos_per_subject, resolve.distribution_of(run)
     key, when = "partition.silos_per_subject", f"when partition.distribution is {kind}"
     too_many = held is not None and held > partition.silos
     yield too_many, key, held, f"at most partition.silos ({partition.silos})"
@@ -204,7 +192,7 @@ def _partition(run: RunSections) -> Iterator[Rule]:
 
 
 def _schedule(run: RunSections) -> Iterator[Rule]:
-    training, mechanism, steps = run.training, mechanism_of(run), run.training.local_steps
+    training, mechanism, steps = run.training, resolve.mechanism_of(run), run.training.local_steps
     fewer = mechanism.horizontal_composition and run.privacy.mode == AccountingMode.AS_PUBLISHED
     fewer = fewer and run.privacy.horizontal == Horizontal.ROUNDS_OVER_SQRT_S
     limits = (run.partition.silos, run.partition.silos_per_subject, training.silos_per_round)

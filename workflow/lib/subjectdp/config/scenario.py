@@ -14,18 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, WithJsonSchema
+from pydantic import Field, PrivateAttr, WithJsonSchema
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
-from subjectdp.config.messages import (
-    MOST_LINES,
-    as_nested,
-    config_error,
-    dotted_keys,
-    error_located_in,
-    raise_all,
-    unknown_key,
-)
+from subjectdp.config import messages
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig, load_run
 from subjectdp.config.sections import DataConfig, RunSections, Section
 from subjectdp.data.catalogue import DATASETS
@@ -35,9 +27,7 @@ from subjectdp.io.yaml_files import check_tree, read_yaml
 from subjectdp.places import LIBRARY
 from subjectdp.plan.ranges import NaturalNumber
 
-RUN_KEYS = dotted_keys(RunSections)
-"""Every dotted key of a run."""
-
+RUN_KEYS = messages.dotted_keys(RunSections)  # every dotted key of a run
 _MAPPINGS = ("model.parameters.", "data.expected.")  # whose keys are no keys of a run
 
 # The list of the figures is a file: this package may not import theirs.
@@ -45,10 +35,7 @@ _LINES = (LIBRARY / "subjectdp" / "figures" / "figures.csv").read_text(encoding=
 _FIGURES = tuple(line.partition(",")[0] for line in _LINES)
 _PATTERN = f"^({'|'.join(_FIGURES)})(-[a-z0-9_]+)?$"  # a label: drawn again, with a selection of its own
 Figure = Annotated[str, WithJsonSchema({"type": "string", "pattern": _PATTERN})]
-
-LARGEST_SWEEP = 100_000
-"""Runs of the largest scenario."""
-
+LARGEST_SWEEP = 100_000  # runs of the largest scenario
 RESERVED_NAMES = ("bench", "benchmarks", "cache", "data", "logs", "partitions", "runs")
 """Folders under ``results`` that no scenario may be called."""
 
@@ -200,16 +187,12 @@ class Scenario(Section):
 
     @cached_property
     def runs(self) -> tuple[RunConfig, ...]:
-        """All runs, resolved, each once; raises ConfigError with a line for each problem."""
+        """All runs, resolved, each once."""
         return tuple(self.runs_by_id.values())
 
     @cached_property
     def runs_by_id(self) -> dict[str, RunConfig]:
-        """Run id -> run, in the order of the sweep."""
-        return {run.run_id: run for points in self._blocks for _, run in points}
-
-    @cached_property
-    def _blocks(self) -> list[list[tuple[dict[str, Any], RunConfig]]]:
+        """Run id -> run, in the order of the sweep; raises ConfigError with a line for each problem."""
         axes = [
             {key: values_of_axis(value) for key, value in block.items() if key != "name"}
             for block in self.sweep or [{}]
@@ -217,22 +200,19 @@ class Scenario(Section):
         total = sum(math.prod(map(len, block.values())) for block in axes)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
-        blocks: list[list[tuple[dict[str, Any], RunConfig]]] = []
-        problems, sources = dict[str, None](), dict[str, DataConfig]()
+        runs, problems, sources = dict[str, RunConfig](), dict[str, None](), dict[str, DataConfig]()
         for block in axes:
-            blocks.append([])
             for values in itertools.product(*block.values()):
-                point = dict(zip(block, values, strict=True))
                 try:
-                    run = load_run(run_content(self._layers, point))
+                    run = load_run(run_content(self._layers, dict(zip(block, values, strict=True))))
                     _require_one_source(run.data, sources.setdefault(run.data_key, run.data))
-                    blocks[-1].append((point, run))
+                    runs[run.run_id] = run
                 except ConfigError as problem:
                     problems.update(dict.fromkeys(str(problem).split("\n")))
-                if len(problems) > MOST_LINES:
+                if len(problems) > messages.MOST_LINES:
                     break
-        raise_all(problems)
-        return blocks
+        messages.raise_all(problems)
+        return runs
 
     def runs_of_figure(self, figure: str) -> tuple[RunConfig, ...]:
         """The runs that ``figure`` shows, by the scenario's selections; all runs without a selection."""
@@ -265,22 +245,17 @@ class Scenario(Section):
 def load_scenario(paths: Sequence[Path | str] | Path | str, given: Mapping[str, Any] | None = None) -> Scenario:
     """Reads, checks and expands scenario files, each an overlay over those before it; ``given`` is a last overlay.
 
-    Raises ConfigError as :func:`load_scenario_from_layers`, with file and line.
+    Raises ConfigError as :func:`load_scenario_from_mapping`, with file and line.
     """
     files = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not files:
         raise ConfigError("Expected at least one scenario file.")
     contents = [read_yaml(file) for file in files]
-    with error_located_in(files):
-        return load_scenario_from_layers([*contents, given] if given else contents)
+    with messages.error_located_in(files):
+        return load_scenario_from_mapping(*contents, *([given] if given else []))
 
 
-def load_scenario_from_mapping(content: Mapping[str, Any]) -> Scenario:
-    """As :func:`load_scenario_from_layers`, of one file."""
-    return load_scenario_from_layers([content])
-
-
-def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario:
+def load_scenario_from_mapping(*contents: Mapping[str, Any]) -> Scenario:
     """Checks and expands scenario files that have been read already, later ones over earlier ones.
 
     Raises ConfigError with a line for each problem in any run of the sweep: unknown keys, values out of range,
@@ -292,10 +267,7 @@ def load_scenario_from_layers(contents: Sequence[Mapping[str, Any]]) -> Scenario
         check_tree(dict(content), "the scenario")
     content = overlaid(contents)
     _check_top_level(content)
-    try:
-        scenario = Scenario.model_validate(content)
-    except ValidationError as problem:
-        raise config_error(problem, Scenario) from None
+    scenario = messages.validated(Scenario, content)
     scenario._layers = tuple(contents)
     if scenario.name in RESERVED_NAMES:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
@@ -310,15 +282,15 @@ def _check_top_level(content: Mapping[str, Any]) -> None:
     for key in content:
         inside = key.removeprefix("run.")
         if inside in RUN_KEYS:
-            problems.append(f"Unknown key {key!r}. {as_nested(inside, content[key])}")
+            problems.append(f"Unknown key {key!r}. {messages.as_nested(inside, content[key])}")
         elif key not in Scenario.model_fields:
-            problems.append(str(unknown_key(key, Scenario.model_fields, RUN_KEYS)))
+            problems.append(str(messages.unknown_key(key, Scenario.model_fields, RUN_KEYS)))
     for key, kind in (("figures", list), ("selections", Mapping)):
         names = content.get(key)
         for name in names if isinstance(names, kind) else ():
             if isinstance(name, str) and not re.fullmatch(_PATTERN, name):
                 problems.append(_no_figure(key, name))
-    raise_all(problems)
+    messages.raise_all(problems)
 
 
 def _no_figure(key: str, name: str) -> str:
@@ -336,7 +308,7 @@ def _check_overrides(scenario: Scenario) -> None:
         *(_of_algorithm(key, partial) for key, partial in scenario.algorithms.items()),
         *(_of_block(block, f"sweep[{number}]") for number, block in enumerate(scenario.sweep)),
     )
-    raise_all(itertools.islice(problems, 2 * MOST_LINES))
+    messages.raise_all(itertools.islice(problems, 2 * messages.MOST_LINES))
 
 
 def _of_partial(partial: Any, prefix: str, *decided_elsewhere: str) -> Iterator[str]:
@@ -344,9 +316,9 @@ def _of_partial(partial: Any, prefix: str, *decided_elsewhere: str) -> Iterator[
         yield str(expected(prefix, partial, "a mapping (key: value)"))
         return
     try:
-        RunSections.model_validate(normalised(partial))
-    except ValidationError as problem:
-        yield from str(config_error(problem, RunSections, prefix)).split("\n")
+        messages.validated(RunSections, normalised(partial), prefix)
+    except ConfigError as problem:
+        yield from str(problem).split("\n")
     for key in decided_elsewhere:
         below: Any = partial
         for part in key.split("."):
@@ -388,7 +360,7 @@ def _of_block(block: Mapping[str, Any], prefix: str) -> Iterator[str]:
             if not isinstance(values, str):
                 yield str(expected(axis, values, "text (a label)"))
         elif key not in RUN_KEYS and not key.startswith(_MAPPINGS):
-            yield str(unknown_key(axis, [f"{prefix}.{known}" for known in _near_axes(key)], RUN_KEYS))
+            yield str(messages.unknown_key(axis, [f"{prefix}.{known}" for known in _near_axes(key)], RUN_KEYS))
         elif isinstance(values, list) and not values:
             yield str(expected(axis, values, "a value or a list with at least one value"))
         elif isinstance(values, list) and any(isinstance(value, list) for value in values):
@@ -397,21 +369,16 @@ def _of_block(block: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 def _near_axes(key: str) -> list[str]:
     section = key.rpartition(".")[0]
-    return [known for known in RUN_KEYS if known.rpartition(".")[0] == section] or [
-        known for known in RUN_KEYS if "." not in known
-    ]
+    near = [known for known in RUN_KEYS if known.rpartition(".")[0] == section]
+    return near or [known for known in RUN_KEYS if "." not in known]
 
 
 def _check_selections(scenario: Scenario) -> None:
-    """Refuses selections by unknown keys, and those of drawn figures that fit no run.
-
-    A selection of a figure that is not drawn has no effect, since an overlay may draw fewer figures than the scenario
-    below it.
-    """
+    # one of a figure that is not drawn has no effect: an overlay may draw fewer figures than the scenario below it
     problems: list[str] = []
     for figure, selection in scenario.selections.items():
         prefix = f"selections.{figure}"
-        wrong = [str(unknown_key(f"{prefix}.{key}", RUN_KEYS)) for key in selection if key not in RUN_KEYS]
+        wrong = [str(messages.unknown_key(f"{prefix}.{key}", RUN_KEYS)) for key in selection if key not in RUN_KEYS]
         wrong += [
             f"Expected {prefix}.{key} to be values of one key, got a section. Write dotted keys: {key}.KEY: VALUE."
             for key, value in selection.items()
@@ -420,7 +387,7 @@ def _check_selections(scenario: Scenario) -> None:
         problems.extend(wrong)
         if figure in scenario.figures and not wrong and not scenario.runs_of_figure(figure):
             problems.append(str(expected(prefix, dict(selection), "a selection that fits at least one run")))
-    raise_all(problems)
+    messages.raise_all(problems)
 
 
 def _fits(run: RunConfig, selection: Mapping[str, Any]) -> bool:

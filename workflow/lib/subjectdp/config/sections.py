@@ -5,7 +5,7 @@ Every key has a default, a range and, as the text below it, a description. ``con
 Numbers may be written as text (YAML 1.1 reads ``1e-5`` as text, ``--config`` passes text); ``true`` is not a number.
 
 Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults, ids, the plan's
-settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``layers``, ``scenario``.
+settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``scenario``.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal

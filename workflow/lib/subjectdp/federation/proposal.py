@@ -1,28 +1,61 @@
-"""What the server proposes: the settings of a run and public constants. A silo makes the privacy plan from it itself.
+"""What server and silos say to each other: messages, and the proposal of a run.
 
-Nothing in a proposal is counted at a silo: sizes are constants that the partners agreed on. A silo that holds fewer or
-more items than its constant draws each with the plan's probability all the same.
+A message is public facts as JSON, and one vector, in the bytes of a safetensors file. Nothing in it is run: a reader
+meets numbers and text, or refuses. A proposal is the settings of a run and public constants; a silo makes the privacy
+plan from it itself. Nothing in it is counted at a silo: sizes are constants that the partners agreed on. A silo that
+holds fewer or more items than its constant draws each with the plan's probability all the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
 
 from subjectdp.accounting.make_plan import draft_plan, with_noise_multipliers
-from subjectdp.config.messages import config_error
 from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
 from subjectdp.data.content import Content
 from subjectdp.data.partition import Partition
-from subjectdp.errors import expected
-from subjectdp.federation.messages import digest
+from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.plan.ranges import Count, NonNegative
+
+_FACTS, _VECTOR = "facts", "vector"
+PLAN, ROUND = "plan", "round"  # kinds of a request: whether a silo takes part in a plan, and one round of it
+
+
+def pack(facts: Mapping[str, Any], vector: Tensor | None = None) -> bytes:
+    """The bytes of a message."""
+    tensors = {} if vector is None else {_VECTOR: vector.detach().cpu().contiguous()}
+    return bytes(save(tensors, {_FACTS: json.dumps(facts, sort_keys=True, allow_nan=False)}))
+
+
+def unpack(content: bytes) -> tuple[dict[str, Any], Tensor | None]:
+    """Facts and vector of a message; DataError for anything else."""
+    try:
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        facts = json.loads(header["__metadata__"][_FACTS])
+    except (SafetensorError, ValueError, KeyError, TypeError) as problem:
+        raise DataError(f"Expected a message of a federation, got {problem!r}.") from None
+    if not isinstance(facts, dict):
+        raise DataError(f"Expected a message with facts, got {type(facts).__name__}.")
+    return facts, tensors.get(_VECTOR)
+
+
+def digest(content: bytes) -> str:
+    """SHA-256, in hex."""
+    return hashlib.sha256(content).hexdigest()
+
 
 _NO_ITEMS = np.empty(0, np.int32)
 _KEPT = {"data", "performance"}  # the server's own
@@ -90,14 +123,6 @@ class Proposal(Section):
         facts = public_partition(run, self.silos, self.subjects).federation_facts()
         plan = draft_plan(mechanism_of(run), facts, plan_settings(run))
         return with_noise_multipliers(plan, self.noise_multipliers)
-
-
-def read_proposal(content: Any) -> Proposal:
-    """A proposal that was received; ConfigError with a line for each thing that is wrong."""
-    try:
-        return Proposal.model_validate(content)
-    except ValidationError as problem:
-        raise config_error(problem, Proposal, "proposal") from None
 
 
 def propose(run: RunConfig, items: Items, partition: Partition, plan: PrivacyPlan) -> Proposal:

@@ -16,18 +16,27 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 from torch import Tensor
 
 from subjectdp.accounting.plan_run import plan_run
-from subjectdp.config.messages import config_error
+from subjectdp.config.messages import validated
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import Section
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, PrivacyError, WorkerError, expected
-from subjectdp.federation.messages import PLAN, ROUND, pack, unpack
-from subjectdp.federation.proposal import Items, Proposal, SiloSize, propose, public_partition
+from subjectdp.federation.proposal import (
+    PLAN,
+    ROUND,
+    Items,
+    Proposal,
+    SiloSize,
+    pack,
+    propose,
+    public_partition,
+    unpack,
+)
 from subjectdp.federation.site import all_addresses
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.plan.plan import NoiseSource
@@ -67,10 +76,7 @@ class Link(Protocol):
 
 def read_federation(path: Path | str) -> FederationFile:
     """The server's file; ``run.data.path`` and ``results`` are relative to it. Raises ConfigError."""
-    try:
-        found = FederationFile.model_validate(read_yaml(path))
-    except ValidationError as problem:
-        raise config_error(problem, FederationFile) from None
+    found = validated(FederationFile, read_yaml(path))
     beside = Path(path).absolute().parent
     data = dict(found.run.get("data") or {})
     if data.get("path"):
@@ -83,9 +89,8 @@ def read_federation(path: Path | str) -> FederationFile:
 def lead(file: FederationFile, link: Link, report: Callable[[str], None] = log.info) -> Path:
     """Runs a federation to its end; returns the folder of the run, with model, manifest and privacy report.
 
-    Raises:
-        SubjectDPError: settings, plan or sample that do not fit; a silo that refuses (its own log says why).
-        WorkerError: silos that did not answer in time; the next start goes on after the last whole round.
+    Raises SubjectDPError for settings, plan or sample that do not fit, and for a silo that refuses (its own log says
+    why); WorkerError for silos that did not answer in time: the next start goes on after the last whole round.
     """
     started = time.perf_counter()
     inputs, items = server_inputs(file)

@@ -21,13 +21,12 @@ from torch import Tensor
 
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.statements import privacy_statements
+from subjectdp.config.messages import validated
 from subjectdp.errors import DataError, PrivacyError, SubjectDPError, expected
-from subjectdp.federation.budget import Budget, RunRecord
-from subjectdp.federation.guard import check_budget, check_items, check_plan, check_turn
-from subjectdp.federation.messages import PLAN, ROUND, digest, pack, unpack
-from subjectdp.federation.proposal import Proposal, read_proposal
+from subjectdp.federation.guard import Budget, RunRecord, check_budget, check_items, check_plan, check_turn
+from subjectdp.federation.proposal import PLAN, ROUND, Proposal, digest, pack, unpack
 from subjectdp.federation.site import OwnItems, Site, own_items, read_site_data
-from subjectdp.plan.plan import NoiseSource, PrivacyPlan
+from subjectdp.plan.plan import NoiseSource
 from subjectdp.training import environment
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
@@ -55,23 +54,21 @@ class Silo:
         self.data = read_site_data(site)
         self._accepted: dict[str, Accepted] = {}
         for record in self.budget.records().values():
-            self.report(
-                f"ledger: {record.name} {record.digest[:12]}, {len(record.rounds)} of {record.plan.rounds} rounds"
-            )
+            rounds = f"{len(record.rounds)} of {record.plan.rounds} rounds"
+            self.report(f"ledger: {record.name} {record.digest[:12]}, {rounds}")
 
     def answer(self, content: bytes) -> bytes:
         """The reply to a request: this silo's number, a release, or that it refuses."""
         started = time.perf_counter()
         try:
             facts, model = unpack(content)
-            proposal = read_proposal(facts.get("proposal"))
+            proposal = validated(Proposal, facts.get("proposal"), "proposal")
             if facts.get("ask") == PLAN:
                 self._accept(proposal)
                 return pack({"silo": self.site.silo})
             if facts.get("ask") != ROUND or model is None or type(facts.get("round")) is not int:
-                raise expected(
-                    "request", facts.get("ask"), "a plan, or a round with its number and the model", DataError
-                )
+                allowed = "a plan, or a round with its number and the model"
+                raise expected("request", facts.get("ask"), allowed, DataError)
             reply = self._round(self._accept(proposal), facts["round"], model, digest(content))
         except SubjectDPError as problem:
             self.report(f"refused: {problem}")
@@ -127,20 +124,15 @@ class Silo:
         torch.set_num_threads(site.performance.threads)
         federation = make_federation(inputs, environment.choose_device(site.performance.device))
         self._report_accepted(record, own, epsilon)
-        return Accepted(replace(federation, noise_name=record.digest), record, _for_readers(plan))
+        privacy = privacy_statements(plan, over_rounds=False)  # what people read in the ledger
+        readers = {"privacy": {**privacy, "card": report_text(plan, privacy).splitlines()}}
+        return Accepted(replace(federation, noise_name=record.digest), record, readers)
 
     def _report_accepted(self, record: RunRecord, own: OwnItems, epsilon: float) -> None:
-        if own.items_cut:
-            cut = f"{own.items_cut} items of {own.people_cut} people are left out"
-            self.report(f"cap of {own.cap} items a person: {cut}")
         limit = "no limit" if self.site.epsilon is None else f"epsilon {epsilon:.4g} of {self.site.epsilon:g}"
-        self.report(f"accepted {record.name}, plan {record.digest}: {limit} for one {self.site.unit}")
-
-
-def _for_readers(plan: PrivacyPlan) -> dict[str, Any]:
-    """What ``subjectdp statement`` and people read in the ledger's file beside the budget."""
-    privacy = privacy_statements(plan, over_rounds=False)
-    return {"privacy": {**privacy, "card": report_text(plan, privacy).splitlines()}}
+        accepted = f"accepted {record.name}, plan {record.digest}: {limit} for one {self.site.unit}"
+        for line in filter(None, (own.cut, accepted)):
+            self.report(line)
 
 
 def _with_secret(federation: Federation) -> Federation:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from subjectdp.config.messages import config_error
+from subjectdp.config.messages import validated
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
 from subjectdp.data.catalogue import Source
@@ -17,7 +17,7 @@ from subjectdp.data.content import Content, check_content, stored_labels
 from subjectdp.data.partition import Partition, keep_within_cap
 from subjectdp.data.prepare import read_source
 from subjectdp.data.sources import describe
-from subjectdp.data.splits import Addresses, Integers
+from subjectdp.data.splits import Integers
 from subjectdp.data.store import PreparedData
 from subjectdp.errors import DataError, expected, unknown
 from subjectdp.federation.proposal import Items, Proposal
@@ -60,19 +60,12 @@ class Site(Section):
 
 def load_site(path: Path | str) -> Site:
     """The site of a YAML file; ``folder`` and ``data.path`` are relative to it. Raises ConfigError."""
-    content = read_yaml(path)
-    try:
-        site = Site.model_validate(content)
-    except ValidationError as problem:
-        raise config_error(problem, Site) from None
+    site = validated(Site, read_yaml(path))
     if not site.data.source.in_place or site.data.path is None:
         raise expected("data.source", site.data.source, "table or leaf_json, with data.path")
     for key in sorted(site.data.model_fields_set - _READ):
-        raise expected(
-            f"data.{key}",
-            getattr(site.data, key),
-            "left out: it decides nothing here, all items of the file are training items",
-        )
+        allowed = "left out: it decides nothing here, all items of the file are training items"
+        raise expected(f"data.{key}", getattr(site.data, key), allowed)
     beside = Path(path).absolute().parent
     data = site.data.model_copy(update={"path": str(beside / Path(site.data.path).expanduser())})
     folder = str(beside / Path(site.folder).expanduser())
@@ -111,13 +104,10 @@ def conforming(content: Content, data: DataConfig, items: Items) -> Content:
 
 
 def _in_order(content: Content, own: Items, items: Items) -> Content:
-    for kind, names, known in (
-        ("feature", own.features, items.features),
-        ("class", own.class_names, items.class_names),
-    ):
-        for name in names:
-            if name not in known:
-                raise unknown(f"{kind} of this silo's items", name, known, DataError)
+    for kind, key in (("feature", "features"), ("class", "class_names")):
+        for name in getattr(own, key):
+            if name not in getattr(items, key):
+                raise unknown(f"{kind} of this silo's items", name, getattr(items, key), DataError)
     in_words = {name.partition("=")[0] for name in own.features if "=" in name}
     for name in set(items.features) - set(own.features):
         if name.partition("=")[0] not in in_words and not name.endswith(" missing"):
@@ -134,13 +124,11 @@ def _in_order(content: Content, own: Items, items: Items) -> Content:
 
 @dataclass(frozen=True)
 class OwnItems:
-    """What a silo trains on: its prepared data, a partition that knows its own items alone, and what the cap cut."""
+    """What a silo trains on: its prepared data, and a partition that knows its own items alone."""
 
     prepared: PreparedData
     partition: Partition
-    cap: int | None
-    people_cut: int
-    items_cut: int
+    cut: str  # what the cap left out, in words; empty: nothing
 
 
 def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) -> OwnItems:
@@ -154,27 +142,22 @@ def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) ->
     cap = min(caps, default=None)
     owners = np.repeat(np.arange(len(content.items), dtype=np.int32), content.items)
     addresses = all_addresses(content)
-    keep = np.ones(len(owners), np.bool_)
-    if cap is not None:
+    cut = ""
+    if cap is not None and (people := int((content.items > cap).sum())):
         here = np.zeros(len(owners), np.int16)
         keep = keep_within_cap(run.seed, content.subject_ids, content.items, here, cap)
-    cut = int((~keep).sum())
-    people_cut = 0 if cap is None else int((content.items > cap).sum())
-    partition = _partition(site.silo, len(proposal.silos), addresses[keep].astype(np.int32), owners[keep])
+        cut = f"cap of {cap} items a person: {(~keep).sum()} items of {people} people are left out"
+        addresses, owners = addresses[keep], owners[keep]
+    offsets, nothing = np.zeros(len(proposal.silos) + 1, np.int64), np.empty(0, np.int32)
+    offsets[site.silo + 1 :] = len(owners)
+    facts = {"counts": {"subjects": int(owners.max()) + 1}}
+    partition = Partition(addresses.astype(np.int32), owners, offsets, nothing, nothing, facts)
     meta = {"sha256": {"source": data.sha256}, "synthetic": False, "copies": 1}
     prepared = PreparedData(**vars(content), folder=Path(site.folder), meta=meta)
-    return OwnItems(prepared, partition, cap, people_cut, cut)
+    return OwnItems(prepared, partition, cut)
 
 
 def all_addresses(content: Content) -> Integers:
     before = np.cumsum(content.items) - content.items
     shifts = np.repeat(content.first_items - before, content.items)
     return shifts + np.arange(len(shifts))
-
-
-def _partition(silo: int, silos: int, items: Addresses, owners: Addresses) -> Partition:
-    offsets = np.zeros(silos + 1, np.int64)
-    offsets[silo + 1 :] = len(items)
-    nothing = np.empty(0, np.int32)
-    subjects = int(owners.max()) + 1
-    return Partition(items, owners, offsets, nothing, nothing, {"counts": {"subjects": subjects}})

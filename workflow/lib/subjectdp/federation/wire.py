@@ -7,8 +7,7 @@ from pathlib import Path
 
 from subjectdp.errors import WorkerError
 
-SOCKET = "silo.sock"
-"""Name of the socket in the silo's folder."""
+SOCKET = "silo.sock"  # name of the socket in the silo's folder
 
 
 def ask_silo(address: Path | str, request: bytes) -> bytes:

@@ -14,7 +14,7 @@ from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
-from subjectdp.results.labels import format_epsilon
+from subjectdp.results.shown_runs import format_epsilon
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, NOISE_COLUMNS, PAPERS, POPULATION, SCENARIO
 
 AUDITS = {

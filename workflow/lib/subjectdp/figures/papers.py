@@ -21,8 +21,8 @@ from subjectdp.figures.parts import METRICS, curve_panel
 from subjectdp.figures.style import ALGORITHM_STYLES, Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands, t_half_width
-from subjectdp.results.labels import dataset_name, datasets_in_order
 from subjectdp.results.select import sampling_runs
+from subjectdp.results.shown_runs import dataset_name, datasets_in_order
 
 COUNTED = {  # whose mini-batches are counted, in order of preference
     "largest_group": ("LocalGroupDP",),

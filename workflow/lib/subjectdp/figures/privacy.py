@@ -20,8 +20,8 @@ from subjectdp.figures.parts import GREY
 from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import largest_of, mean_interval
-from subjectdp.results.labels import format_epsilon
 from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, claimed_units, is_conditional, steps_words
+from subjectdp.results.shown_runs import format_epsilon
 
 STATEMENTS = {
     "epsilon_as_published": ("claimed, no guarantee", "none"),

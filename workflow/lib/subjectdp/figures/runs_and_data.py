@@ -19,7 +19,7 @@ from subjectdp.figures.panels import PAGE_WIDTH, Panel, Sheet
 from subjectdp.figures.style import Style, figure_style, in_order, styles_for
 from subjectdp.results.inputs import FigureInputs
 from subjectdp.results.intervals import bands
-from subjectdp.results.labels import dataset_name, datasets_in_order
+from subjectdp.results.shown_runs import dataset_name, datasets_in_order
 
 COSTS = {
     "seconds_a_run": ("wall_seconds", "time of a run (s)"),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import matplotlib
 import matplotlib.colors
 
-from subjectdp.results.labels import algorithm_label
+from subjectdp.results.shown_runs import algorithm_label
 
 LineStyle = Literal["-", "--", "-.", ":", "none"] | tuple[float, tuple[int, ...]]
 

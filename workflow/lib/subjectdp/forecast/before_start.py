@@ -19,8 +19,7 @@ from subjectdp.errors import DataError, expected, unknown
 from subjectdp.figures.catalogue import entry
 from subjectdp.forecast.cluster import KNOWN, PREFIX
 from subjectdp.forecast.cost_model import expected_items, sizes_at_hand
-from subjectdp.results.labels import run_label
-from subjectdp.results.shown_runs import MOST_SETTINGS, setting_columns, settings_of, shown_rows
+from subjectdp.results.shown_runs import MOST_SETTINGS, run_label, setting_columns, settings_of, shown_rows
 
 _VARIABLES = ("SUBJECTDP_CONTAINER", "SUBJECTDP_ANY_DEVICE")
 _SLACK = 1.1  # by which a silo may be larger than the expected number of items says
@@ -57,10 +56,8 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
         data = run.data  # of files that were not counted nothing is known
         guessed = data.source.in_place and not data.expected and sizes_at_hand(data) is None
         if batch > _SLACK * train / silos and not guessed:
-            allowed = (
-                f"at most the items of the smallest silo ({run.data.dataset}: about {train:,} train items over "
-                f"{silos} silos, {train // silos:,} each)"
-            )
+            about = f"about {train:,} train items over {silos} silos, {train // silos:,} each"
+            allowed = f"at most the items of the smallest silo ({run.data.dataset}: {about})"
             yield str(expected("training.batch_size", batch, allowed))
 
 

@@ -23,27 +23,11 @@ PREFIX = "SUBJECTDP_SLURM_"
 MINUTES: dict[SizeClass, int] = {"short": 30, "medium": 240, "long": 1440}
 MEMORY_MB: dict[SizeClass, int] = {"short": 4000, "medium": 8000, "long": 16000}
 _MOST = 10**7
-
-MARGIN = 3
-"""A training asks for this many times its forecast."""
-
-LEAST_MINUTES = 5
-"""What a job of trainings asks for at least."""
-
+MARGIN = 3  # a training asks for this many times its forecast
+LEAST_MINUTES = 5  # what a job of trainings asks for at least
 KNOWN = (
-    *(
-        "GPU",
-        "GPU_PARTITION",
-        "GPU_PACE",
-        "CPU_PARTITION",
-        "ACCOUNT",
-        "QOS",
-        "CONSTRAINT",
-        "EXTRA",
-        "MINUTES",
-        "MEMORY_MB",
-    ),
-    *("RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),
+    *("GPU", "GPU_PARTITION", "GPU_PACE", "CPU_PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "EXTRA", "MINUTES"),
+    *("MEMORY_MB", "RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),
 )
 """What follows the prefix; the profile reads some of them itself."""
 
@@ -107,8 +91,7 @@ def gpus(run: RunConfig) -> int:
 def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSettings:
     """The settings in the environment variables ``SUBJECTDP_SLURM_*``; an empty variable counts as unset.
 
-    Raises:
-        ConfigError: a variable that cannot be read, with the allowed values; one that nothing reads.
+    Raises ConfigError for a variable that cannot be read, with the allowed values, and for one that nothing reads.
     """
     values = {key.removeprefix(PREFIX): value for key, value in environment.items() if value}
     for key in environment:

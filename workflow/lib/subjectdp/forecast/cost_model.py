@@ -24,15 +24,9 @@ if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig
     from subjectdp.config.sections import DataConfig
 
-RATE = 50e9
-"""Floating point operations a second that one CPU core is assumed to train with."""
-
-STEP_SECONDS = 0.01
-"""Cost of a local step on one CPU core, whatever its size."""
-
-START_SECONDS = 10.0
-"""Imports, accounting and loading, before the first step."""
-
+RATE = 50e9  # floating point operations a second that one CPU core is assumed to train with
+STEP_SECONDS = 0.01  # cost of a local step on one CPU core, whatever its size
+START_SECONDS = 10.0  # imports, accounting and loading, before the first step
 SizeClass = Literal["short", "medium", "long"]
 SIZES: dict[SizeClass, float] = {"short": 600.0, "medium": 2e5, "long": math.inf}
 """Most core-seconds of a run of each class: ten minutes, and 56 hours (FEMNIST at the papers' scale: 35)."""
@@ -109,11 +103,8 @@ def work_of(
 ) -> Work:
     """The work of a run, with the operations of its model's default parameters.
 
-    Args:
-        run: the configuration.
-        silo_items: train items of each silo; None: equal parts of the expected items.
-        evaluated: validation and test items; None: the expected ones.
-        rounds: executed rounds; None: those of the configuration, before any rule shortens them.
+    ``silo_items``: train items of each silo (None: equal parts of the expected ones). ``evaluated``: validation and
+    test items (None: the expected ones). ``rounds``: executed ones (None: those of the configuration).
     """
     items, training, silos, subject = expected_items(run), run.training, run.partition.silos, run.subject
     held = [items.train // silos] * silos if silo_items is None else list(silo_items)

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from subjectdp.accounting.calibration import cached
@@ -16,15 +18,19 @@ from subjectdp.config import paths
 from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
-from subjectdp.data.partition import Partition
+from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
+from subjectdp.data.splits import VECTOR, Splits, part_sizes, sizes_after_split, split_items
+from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.before_start import partly_drawn_figures, undrawable_figures
-from subjectdp.forecast.cost_model import SizeClass, size_class, work_of
-from subjectdp.forecast.federations import COUNTS, federation_of
+from subjectdp.forecast.cost_model import SizeClass, expected_sizes, size_class, sizes_at_hand, work_of
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
-from subjectdp.results.labels import run_label
+from subjectdp.results.shown_runs import run_label
 
+PARTITION, PREPARED, COUNTS = "partition", "prepared data", "expected counts"
+"""The sources of a federation, the most reliable first."""
 _HEADER = (
     *("runs", "done", "data", "algorithm", "settings", "rounds", "published ε", "ε item", "ε subject, 1 silo"),
     *("ε subject", "class", "a run", "left"),
@@ -36,6 +42,7 @@ _EPSILONS = {  # column: name of the statement
     "epsilon_sound_subject": "subject",
 }
 _WIDTH = 110
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -60,9 +67,7 @@ class Forecast:
     hours: float  # of the unfinished runs, one after another on one CPU core
 
 
-def forecast(
-    scenario: Scenario, results: str = paths.RESULTS, on_progress: Callable[[int, int], None] = lambda done, rows: None
-) -> list[Forecast]:
+def forecast(scenario: Scenario, results: str = paths.RESULTS, on_progress: Progress | None = None) -> list[Forecast]:
     """One row for each set of runs that differ only in their seed, in the scenario's order.
 
     Nothing is fetched, prepared or trained. Calibrated noise and ε are kept in the results' cache: the runs find the
@@ -77,7 +82,8 @@ def forecast(
     rows: list[Forecast] = []
     for runs in families.values():
         rows.append(_forecast(runs, described[runs[0].run_id], results))
-        on_progress(len(rows), len(families))
+        if on_progress is not None:
+            on_progress(len(rows), len(families))
     return rows
 
 
@@ -128,7 +134,7 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
 
 
 def plan_scenario(
-    scenario: Scenario, results: str = paths.RESULTS, on_progress: Callable[[int, int], None] = lambda done, rows: None
+    scenario: Scenario, results: str = paths.RESULTS, on_progress: Progress | None = None
 ) -> tuple[pd.DataFrame, str]:
     """The :func:`forecast` as a table and as text; writes both into the scenario's folder."""
     rows = forecast(scenario, results, on_progress)
@@ -199,3 +205,58 @@ def _refused(rows: Sequence[Forecast]) -> list[str]:
         f"({', '.join(dict.fromkeys(f'{row.label} on {row.dataset}' for row in refused))}): {problem}"
         for problem, refused in by_reason.items()
     ]
+
+
+def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partition, str]:
+    """The run's federation and where it comes from: :data:`PARTITION`, :data:`PREPARED` or :data:`COUNTS`.
+
+    From prepared data it is the partition that the workflow will make. From expected counts it has the configuration's
+    number of subjects, each with the mean number of items, spread over the silos as the partition will be.
+
+    Raises DataError for corrupt files, ConfigError for an impossible partition, for instance with an empty silo.
+    """
+    if Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file():
+        return load_partition(paths.partition_dir(run.partition_id, results)), PARTITION
+    if not Path(paths.prepared_file(run.data_key, "meta.json", results)).is_file():
+        return _predicted(run.model_dump_json(include={"seed", "data", "partition"})), COUNTS
+    prepared = load_prepared(paths.prepared_dir(run.data_key, results))
+    if run.data.subjects is not None:
+        prepared = prepared.first_subjects(run.data.subjects)
+    splits = split_items(prepared, run.seed, float(run.data.test_fraction or 0.0), run.data.validation_fraction)
+    return partition_subjects(splits, prepared.subject_ids, run.partition, run.seed), PREPARED
+
+
+@lru_cache(maxsize=8)  # most runs of a scenario share one
+def _predicted(sections: str) -> Partition:
+    run = RunConfig.model_validate_json(sections)
+    splits = _expected_splits(run)
+    ids = [f"subject-{index}" for index in range(1 + int(splits.train_subjects.max(initial=0)))]
+    return partition_subjects(splits, ids, run.partition, run.seed)
+
+
+def _expected_splits(run: RunConfig) -> Splits:
+    # numbered items, by the rules of the real split
+    data, test = run.data, float(run.data.test_fraction or 0.0)
+    subjects, mean = expected_sizes(data)
+    if data.own_subjects:  # 1 item each, in the one part that it is of
+        train, held_out = part_sizes(np.array([subjects]), test)
+        fit, validated = part_sizes(train, data.validation_fraction)
+        part = np.repeat(np.arange(3), [fit[0], validated[0], held_out[0]])
+        sizes = [(part == index).astype(np.int64) for index in range(3)]
+    else:
+        at_hand = sizes_at_hand(data)
+        items = np.full(subjects, round(mean)) if at_hand is None else np.array(at_hand[: data.subjects])
+        train, tested, kept = sizes_after_split(items, test, DATASETS[data.dataset].kind)
+        sizes = [*part_sizes(train[kept], data.validation_fraction), tested[kept]]
+        if DATASETS[data.dataset].kind == VECTOR:  # a person with one row is in one part
+            singles = (np.arange(int((items == 1).sum())) * (1 - test)).astype(np.int64)
+            alone = np.diff(singles, prepend=-1)
+            sizes = [np.append(part, more) for part, more in zip(sizes, (alone, 0 * alone, 1 - alone), strict=True)]
+    columns = []
+    for part in sizes:
+        owners = np.repeat(np.arange(len(part), dtype=np.int32), part)
+        columns += [np.arange(len(owners), dtype=np.int32), owners]
+    silos = np.empty(0, np.int16)
+    if run.partition.distribution == INHERENT:  # of equal sizes, as nothing better is known
+        silos = (np.arange(len(columns[0])) % run.partition.silos).astype(np.int16)
+    return Splits(*columns, train_silos=silos, own_subjects=data.own_subjects)

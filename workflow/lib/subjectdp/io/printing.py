@@ -44,6 +44,13 @@ def flattened(content: Any, prefix: str = "") -> list[tuple[str, Any]]:
     return [pair for key, value in pairs for pair in flattened(value, key)]
 
 
+def clock(seconds: float) -> str:
+    """75 as 1:15, 3700 as 1:01:40."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 def _text(value: Any) -> str:
     if value is None:
         return "-"

@@ -14,7 +14,7 @@ from jinja2 import Environment
 from subjectdp.figures.style import in_order
 from subjectdp.report.page import read_table, write_page
 from subjectdp.results.inputs import read_json
-from subjectdp.results.labels import dataset_name
+from subjectdp.results.shown_runs import dataset_name
 from subjectdp.scorecard.verdicts import Verdict, verdict_counts
 
 _RUNS = [

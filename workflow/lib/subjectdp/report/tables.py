@@ -13,8 +13,8 @@ from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
 from subjectdp.results.intervals import largest_of, mean_interval
-from subjectdp.results.labels import datasets_in_order
 from subjectdp.results.select import are_private
+from subjectdp.results.shown_runs import datasets_in_order
 
 SETTING = (
     *("dataset", "label", "mode", "horizontal", "subjects", "alpha", "silos", "silos_per_subject"),

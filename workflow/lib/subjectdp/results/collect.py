@@ -15,8 +15,7 @@ import pandas as pd
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import is_intact, sha256_of, write_frame
 from subjectdp.results.inputs import ROUND_COLUMNS, RUN_COLUMNS, SUMMARY_COLUMNS, read_frame, read_json
-from subjectdp.results.labels import run_label
-from subjectdp.results.shown_runs import setting_columns
+from subjectdp.results.shown_runs import run_label, setting_columns
 
 QUANTITIES = ("items", "subjects", "largest_group")
 _GUARANTEES = {True: "yes", False: "no", "conditional": "conditional"}
@@ -51,10 +50,8 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> p
     if len(set(names)) < len(names):
         raise expected("runs to collect", names, "different run folders", DataError)
     table = pd.DataFrame([read_run(run) for run in runs], columns=RUN_COLUMNS)
-    write_frame(
-        folder / "rounds.parquet",
-        pd.concat([read_frame(run / "rounds.parquet", ROUND_COLUMNS) for run in runs], ignore_index=True),
-    )
+    rounds = pd.concat([read_frame(run / "rounds.parquet", ROUND_COLUMNS) for run in runs], ignore_index=True)
+    write_frame(folder / "rounds.parquet", rounds)
     write_frame(folder / "steps.parquet", pd.concat(map(_step_counts, runs), ignore_index=True))
     write_frame(folder / "runs.parquet", table)
     return table

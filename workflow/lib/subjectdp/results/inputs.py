@@ -73,10 +73,7 @@ def _require_file(path: Path) -> None:
 
 @dataclass(frozen=True)
 class FigureInputs:
-    """Paths of a scenario's collected tables, and which of its runs a figure shows.
-
-    Reading a table that is not given raises DataError.
-    """
+    """Paths of a scenario's collected tables, and which of its runs a figure shows."""
 
     runs: Path | None = None  # runs.parquet of results.collect
     rounds: Path | None = None  # rounds.parquet
@@ -117,10 +114,7 @@ class FigureInputs:
         return [(words, frozenset(runs["run_id"].iloc[places])) for words, places in found]
 
     def shown_runs(self) -> tuple[pd.DataFrame, list[str]]:
-        """The runs that the figure shows, and a note for each choice that left runs out.
-
-        Raises DataError if there is nothing to draw, or if two runs of an algorithm and seed remain.
-        """
+        """The runs that the figure shows, and a note for each choice that left runs out. Raises as ``shown_rows``."""
         return choose_setting(self.read_runs(), self.shown)
 
     def read_rounds(self) -> pd.DataFrame:
@@ -136,14 +130,10 @@ class FigureInputs:
         return steps
 
     def read_statistics(self) -> pd.DataFrame:
-        """Mini-batches of the papers' settings, one row each (:func:`data.statistics.paper_scale_statistics`).
-
-        Raises DataError for an unknown setting.
-        """
+        """Mini-batches of the papers' settings, one row each; DataError for an unknown setting."""
         table = self.read("statistics", STATISTICS_COLUMNS).astype({"setting": str})
         known = sorted(setting.name for setting in all_settings())
         unknown = sorted(set(table["setting"]) - set(known))
         if unknown:
-            allowed = f"among {', '.join(known)}"
-            raise expected(f"settings of {self.statistics}", unknown, allowed, DataError)
+            raise expected(f"settings of {self.statistics}", unknown, f"among {', '.join(known)}", DataError)
         return table

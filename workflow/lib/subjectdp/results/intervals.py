@@ -10,8 +10,6 @@ from scipy.special import stdtrit
 
 from subjectdp.errors import DataError, expected
 
-LEVEL = 0.95
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -29,42 +27,28 @@ class Estimate:
 
 
 def t_half_width(deviation: ArrayLike, count: ArrayLike) -> NDArray[np.float64]:
-    """Half widths of t-intervals: t_{0.975, n-1} · s / √n, NaN where n < 2.
-
-    ``deviation`` is the sample standard deviation (divisor n-1); arrays broadcast.
-    """
-    size = np.asarray(count, dtype=np.float64)
-    enough = size >= 2
-    safe = np.where(enough, size, 2.0)
-    quantile = stdtrit(safe - 1, (1 + LEVEL) / 2)
-    return np.where(enough, quantile * np.asarray(deviation, dtype=np.float64) / np.sqrt(safe), np.nan)
+    """Half widths of t-intervals: t_{0.975, n-1} · s / √n, NaN where n < 2; s has the divisor n-1, arrays broadcast."""
+    size = np.where(np.asarray(count) >= 2, count, np.nan)
+    return np.asarray(stdtrit(size - 1, 0.975) * np.asarray(deviation, dtype=np.float64) / np.sqrt(size))
 
 
 def mean_interval(values: ArrayLike) -> Estimate:
-    """Mean and t-interval of one value per seed; nonfinite values are left out.
-
-    Raises DataError if no finite value is left.
-    """
+    """Mean and t-interval of one value per seed, of finite values alone; DataError if none is left."""
     array = np.asarray(values, dtype=np.float64).ravel()
     array = array[np.isfinite(array)]
     if array.size == 0:
         raise expected("values", values, "at least one finite number", DataError)
-    mean = float(array.mean())
-    deviation = float(array.std(ddof=1)) if array.size > 1 else float("nan")
+    mean, deviation = float(array.mean()), array.std(ddof=1) if array.size > 1 else np.nan
     half = float(t_half_width(deviation, array.size))
-    return Estimate(mean, mean - half, mean + half, int(array.size))
+    return Estimate(mean, mean - half, mean + half, array.size)
 
 
 def paired_difference(first: ArrayLike, second: ArrayLike) -> Estimate:
     """Mean of first - second over the same seeds, with the t-interval of the pairs' differences.
 
-    Sharper than two separate intervals, because algorithms with the same seed share partition and sampling. Raises
-    DataError if the lengths differ.
+    Sharper than two separate intervals, because algorithms with the same seed share partition and sampling.
     """
-    one, two = np.asarray(first, dtype=np.float64).ravel(), np.asarray(second, dtype=np.float64).ravel()
-    if one.shape != two.shape:
-        raise expected("paired values", (one.size, two.size), "of the same length", DataError)
-    return mean_interval(one - two)
+    return mean_interval(np.subtract(first, second))
 
 
 def largest_of(values: ArrayLike) -> float:
@@ -85,6 +69,5 @@ def bands(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
     table = groups.agg(["mean", "std", "count"]).reset_index()
     half = t_half_width(table["std"].to_numpy(), table["count"].to_numpy())
     table["low"], table["high"] = table["mean"] - half, table["mean"] + half
-    table = table.rename(columns={"count": "seeds"})
-    ordered: pd.DataFrame = table[[*by, "mean", "low", "high", "seeds"]]
+    ordered: pd.DataFrame = table.rename(columns={"count": "seeds"})[[*by, "mean", "low", "high", "seeds"]]
     return ordered

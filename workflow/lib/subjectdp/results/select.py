@@ -8,8 +8,7 @@ import pandas as pd
 from subjectdp.algorithms.registry import is_private, mechanism
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
-from subjectdp.results.labels import algorithm_label, datasets_in_order, format_epsilon
-from subjectdp.results.shown_runs import Shown, shown_rows
+from subjectdp.results.shown_runs import Shown, algorithm_label, datasets_in_order, format_epsilon, shown_rows
 
 CONDITIONAL_MARK = "†"
 CONDITIONAL_NOTE = "† conditional: no cap is enforced, the most items of a subject were read from the data"
@@ -17,10 +16,7 @@ _SOUND_OF_UNIT = {"item": "epsilon_sound_item", "subject": "epsilon_sound_subjec
 
 
 def choose_setting(runs: pd.DataFrame, shown: Shown) -> tuple[pd.DataFrame, list[str]]:
-    """The runs that a figure shows, in their order, and a note for each choice that left runs out.
-
-    See :func:`results.shown_runs.shown_rows`; DataError if no run is left, or two of an algorithm and seed.
-    """
+    """The runs that a figure shows, in their order, and a note for each choice that left runs out: ``shown_rows``."""
     places, notes = shown_rows(runs.to_dict("records"), shown)
     return runs.iloc[places], notes
 
@@ -96,10 +92,8 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     ``unit`` (that its ε is for; empty: no privacy), ``epsilon_stated`` (that the noise was calibrated to, at that unit;
     of the subjects that predicted noise is for), and ``noise_subjects`` (the number of subjects that the noise is for).
 
-    Runs without privacy have no mode and are always kept.
-
-    Raises:
-        DataError: no sound run, or two runs of one algorithm, seed and place.
+    Runs without privacy have no mode and are always kept. Raises DataError for no sound run, or two runs of one
+    algorithm, seed and place.
     """
     runs = runs.assign(unit=claimed_units(runs))
     sound = runs[(runs["mode"] == "sound") | (runs["unit"] == "")]

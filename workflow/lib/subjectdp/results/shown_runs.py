@@ -1,23 +1,22 @@
-"""Which runs a figure shows: one setting, one run per algorithm and seed.
+"""Which runs a figure shows, one setting, one run per algorithm and seed; and what runs and numbers are called.
 
 Decided from settings alone, so that a figure that cannot be drawn is refused before anything is trained
 (``forecast.before_start``). Imports nothing heavy: the Snakefile reads it.
 """
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from subjectdp.algorithms.registry import is_private
+from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import DataError, expected
 from subjectdp.io.printing import flattened
-from subjectdp.results.labels import dataset_name, datasets_in_order, format_number
 
-Row = Mapping[Any, Any]
-"""A run: its label, and at least the columns of :func:`setting_columns`."""
-
+Row = Mapping[Any, Any]  # a run: its label, and at least the columns of setting_columns
 _MOST_TRIED = 1000  # settings that are looked at; of more no figure shows each
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
@@ -69,18 +68,14 @@ def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-MOST_SETTINGS = 6
-"""That a figure shows side by side; of more it shows one, and says so."""
+MOST_SETTINGS = 6  # that a figure shows side by side; of more it shows one, and says so
 
 
 def settings_of(rows: Sequence[Row], shown: Shown) -> list[tuple[str, list[int]]]:
     """The settings among the runs of each data set, in words, and the positions of the runs of each.
 
     A baseline that does not read a swept key, and an algorithm with rounds or mini-batches of its own, are in all of
-    them. One setting, all runs, where no data set has several.
-
-    Raises:
-        DataError: no run is left.
+    them. One setting, all runs, where no data set has several. Raises DataError where no run is left.
     """
     candidates = _candidates(rows, shown)
     found: list[tuple[str, list[int]]] = []
@@ -156,9 +151,7 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
 
     For swept columns that the figure does not show the papers' value is taken if present (as published, α = 1), else
     the most frequent one. An algorithm that was run at a single other value keeps it.
-
-    Raises:
-        DataError: no run is left, or two runs of an algorithm and seed.
+    Raises DataError where no run is left, or two runs of an algorithm and seed.
     """
     candidates = _candidates(rows, shown)
     chosen: list[int] = []
@@ -238,15 +231,55 @@ def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:
     for (label, seed, *_), same in alike.items():
         if len(same) > 1:
             differing = differing_keys(*[json.loads(row["setting"]) for row in same[:2]])
-            raise expected(
-                f"runs of {label} with seed {seed}",
-                f"{len(same)} that differ in {', '.join(differing) or 'nothing but their ids'}",
-                "one: choose it (`selections`), or leave the figure out",
-                DataError,
-            )
+            found = f"{len(same)} that differ in {', '.join(differing) or 'nothing but their ids'}"
+            allowed = "one: choose it (`selections`), or leave the figure out"
+            raise expected(f"runs of {label} with seed {seed}", found, allowed, DataError)
 
 
 def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """The dotted keys in which two configurations differ, sorted."""
     one, other = dict(flattened(dict(first))), dict(flattened(dict(second)))
     return sorted(key for key in one | other if one.get(key) != other.get(key))
+
+
+_PREDICTED = " [noise of "
+
+
+def run_label(label: str, predicted_subjects: int | None) -> str:
+    """The algorithm's label; marked, in every table and figure, if the noise is that of more subjects."""
+    return label if predicted_subjects is None else f"{label}{_PREDICTED}{predicted_subjects:,} subjects]"
+
+
+def algorithm_label(label: str) -> str:
+    """The algorithm's own label, without the mark of :func:`run_label`."""
+    return label.partition(_PREDICTED)[0]
+
+
+def dataset_name(dataset: str) -> str:
+    """The display name of a data set: femnist -> FEMNIST."""
+    return DATASETS[dataset].label if dataset in DATASETS else dataset
+
+
+def datasets_in_order(datasets: Iterable[str]) -> list[str]:
+    """Distinct data sets in the papers' order: FEMNIST first, unknown ones last."""
+    order = {name: index for index, name in enumerate(DATASETS)}
+    return sorted(set(datasets), key=lambda name: (order.get(name, len(order)), name))
+
+
+def format_epsilon(value: float) -> str:
+    """An ε with at most three significant digits: 4, 8.33, 57.9, 145, 1e7, ∞; a dash if none is stated (NaN)."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    if value >= 99_999.5:
+        return f"{value:.2g}".replace("e+0", "e").replace("e+", "e")
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    digits = 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
+def format_number(value: float) -> str:
+    """A number without trailing zeros: 1, 0.5, 16."""
+    return f"{value:g}"

@@ -7,12 +7,11 @@ from subjectdp.errors import DataError, expected
 from subjectdp.figures.style import in_order
 from subjectdp.plan.plan import TrustModel
 from subjectdp.results.intervals import largest_of, mean_interval, paired_difference
-from subjectdp.results.labels import datasets_in_order
 from subjectdp.results.select import sound_runs
+from subjectdp.results.shown_runs import datasets_in_order
 
 _REFERENCE_NAME = "subject_release"
-REFERENCE = label(_REFERENCE_NAME, None)
-"""The algorithm whose lead over the others is stated, by its label."""
+REFERENCE = label(_REFERENCE_NAME, None)  # the algorithm whose lead over the others is stated, by its label
 COLUMNS = (
     "dataset",
     "noise_subjects",  # number of subjects that the noise is for: predicted, or the runs' own
@@ -32,10 +31,8 @@ def leads(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each data set, number of subjects, ε, number of silos of a subject, and algorithm (:data:`COLUMNS`).
 
     Only runs whose subjects lie evenly over their silos count; algorithms without privacy have a row at every ε. Of an
-    algorithm that was run under several trust models, runs under local trust count where there are some.
-
-    Raises:
-        DataError: no such sound run, none of SubjectRelease, or two of one algorithm, seed, number and ε.
+    algorithm that was run under several trust models, runs under local trust count where there are some. Raises
+    DataError for no such sound run, none of SubjectRelease, or two of one algorithm, seed, number and ε.
     """
     runs = runs[runs["alpha"] == 1]
     if not (runs["algorithm"] == _REFERENCE_NAME).any():

@@ -40,10 +40,7 @@ AUDITED = {"local_group_dp": 8.41, "higrad_avg_dp:v3": 4.22}
 def write_paper_accounting(
     targets: list[Target], target_parquet: Path | str, cache_dir: Path | str | None = None
 ) -> pd.DataFrame:
-    """Writes and returns a row (:data:`COLUMNS`) for each target that accounting alone measures.
-
-    Raises DataError if there is none.
-    """
+    """Writes and returns a row (:data:`COLUMNS`) for each target that accounting alone measures; DataError for none."""
     folder = None if cache_dir is None else str(cache_dir)
     accounted = filter(is_accounted, targets)
     rows = [{"target": each.id, "metric": each.metric, **_measured(each, folder)} for each in accounted]
@@ -61,10 +58,7 @@ def is_accounted(target: Target) -> bool:
 
 @cache
 def paper_facts(setting: Setting) -> FederationFacts:
-    """The public facts of the federation that a target's paper trains on.
-
-    Raises DataError for a setting without a number of subjects.
-    """
+    """The public facts of the federation that a target's paper trains on; DataError without its number of subjects."""
     if setting.subjects is None:
         raise expected("subjects of a target", None, "the paper's number of subjects", DataError)
     femnist = setting.dataset == "femnist"

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
-from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.algorithms.registry import algorithm
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 
 
@@ -61,11 +61,8 @@ def _known_metric(name: str) -> str:
 
 def _known_algorithm(text: str) -> str:
     name, _, variant = text.partition(":")
-    if not text:
-        return text
-    if name not in ALGORITHMS:
-        raise unknown("algorithm", name, ALGORITHMS)
-    algorithm(name, variant or None)
+    if text:
+        algorithm(name, variant or None)
     return text
 
 
@@ -93,8 +90,7 @@ class Setting:
     delta: Positive | None = None
 
 
-SETTING_FIELDS = tuple(field.name for field in fields(Setting))
-"""Names of the fields of :class:`Setting`."""
+SETTING_FIELDS = tuple(field.name for field in fields(Setting))  # names of the fields of Setting
 
 
 @dataclass(frozen=True, config=_STRICT)

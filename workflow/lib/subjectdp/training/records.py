@@ -15,6 +15,7 @@ from torch import Tensor
 from subjectdp.config.paths import PROGRESS
 from subjectdp.errors import StorageError
 from subjectdp.io.atomic import write_frame, write_json
+from subjectdp.io.printing import clock
 from subjectdp.sampling.batches import BatchStatistics
 
 log = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class Recorder:
         return (
             f"{self.run_id} round {row['round']}/{self.rounds} test accuracy {row['test_accuracy']:.4f} "
             f"loss {row['test_loss']:.4f} validation {row['validation_accuracy']:.4f} | "
-            f"{row['train_seconds']:.2f} s a round, {_clock(done)} done, {_clock(left)} left"
+            f"{row['train_seconds']:.2f} s a round, {clock(done)} done, {clock(left)} left"
         )
 
     def write(self, folder: Path) -> None:
@@ -175,9 +176,3 @@ def also_to(file: Path, report: Callable[[str], None]) -> Callable[[str], None]:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -70,9 +70,10 @@ def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Pat
 
 
 def drawn_by(name: str) -> str:
-    """The figure and a hash of its module's code, without comments: kept in every PNG, to tell one that is too old."""
+    """The figure and a hash of its module's code, without comments and imports: in every PNG, to tell one too old."""
     module = Path(__file__).with_name(f"{entry(name).module_path.rpartition('.')[2]}.py")
-    code = ast.dump(ast.parse(module.read_text(encoding="utf-8")))
+    body = ast.parse(module.read_text(encoding="utf-8")).body
+    code = "".join(ast.dump(each) for each in body if not isinstance(each, ast.Import | ast.ImportFrom))
     return f"{name} {hashlib.sha256(code.encode()).hexdigest()[:16]}"
 
 

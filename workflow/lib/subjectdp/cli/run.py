@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from subjectdp.cli.parser import Line
@@ -49,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
     _refuse_stale_lock(Path.cwd())
     log = Path(paths.RESULTS) / "logs" / "workflow" / f"{scenario.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with loaded_jobs() as environment:
+    elsewhere = any(word.startswith(("--profile", "--executor")) for word in options.passed_on)
+    with nullcontext(os.environ) if elsewhere else loaded_jobs() as environment:
         code = _followed(command, scenario, log, environment) or _report(command, scenario, log)
     if code != 0:
         for line in dict.fromkeys(_failures(log.read_text(errors="replace"))):

@@ -135,7 +135,7 @@ def _facts(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     yield (
         "Machine",
         _distinct(
-            f"{one.get('device_name') or one.get('device')}, {one.get('threads')} threads, {one.get('platform')}"
+            f"{one.get('device_name') or one.get('device')}, threads: {one.get('threads')}, {one.get('platform')}"
             for one in machines
         ),
     )

@@ -149,3 +149,28 @@ def test_the_loaded_process_has_one_thread_and_ends_with_its_block(tmp_path: Pat
             time.sleep(0.2)
         assert (parent != os.getpid(), out) == (True, "1 True\n")
     assert not Path(f"/proc/{parent}").exists()
+
+
+def test_a_block_that_ends_first_ends_the_loading(capfd: pytest.CaptureFixture[str]) -> None:
+    started = time.monotonic()
+    with loaded_jobs():
+        pass
+    assert time.monotonic() - started < 2.0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_jobs_that_outlive_snakemake_do_not_hold_the_command_up(tmp_path: Path) -> None:
+    deadline, running = time.monotonic() + 60, None
+    with loaded_jobs() as environment:
+        while running is None and time.monotonic() < deadline:
+            process = start(tmp_path, "import time; time.sleep(20)", dict(environment) | ONE_THREAD)
+            parent, pid = told(process)
+            running = pid if parent != os.getpid() else None
+            if running is None:
+                process.kill()
+                process.wait()
+        ending = time.monotonic()
+    assert running is not None and time.monotonic() - ending < 10.0
+    assert Path(f"/proc/{running}").exists(), "it goes on"
+    process.kill()
+    process.wait()

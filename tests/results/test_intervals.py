@@ -22,6 +22,12 @@ def test_the_interval_is_that_of_scipys_one_sample_t_test(sample: list[float]) -
     assert found.count == len(sample)
 
 
+@pytest.mark.parametrize("others", [[1.0], [1.0, 2.0]])
+def test_pairs_of_different_numbers_are_refused(others: list[float]) -> None:
+    with pytest.raises(DataError, match="of the same length"):
+        paired_difference([1.0, 2.0, 3.0], others)
+
+
 @given(values, st.integers(0, 2**32 - 1))
 def test_paired_difference_is_scipys_paired_t_test(sample: list[float], seed: int) -> None:
     first = np.asarray(sample)

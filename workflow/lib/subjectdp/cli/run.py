@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     _refuse_stale_lock(Path.cwd())
     log = Path(paths.RESULTS) / "logs" / "workflow" / f"{scenario.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    elsewhere = any(word.startswith(("--profile", "--executor")) for word in options.passed_on)
+    elsewhere = any(word.startswith(("--profile", "--executor", "-e")) for word in options.passed_on)
     with nullcontext(os.environ) if elsewhere else loaded_jobs() as environment:
         code = _followed(command, scenario, log, environment) or _report(command, scenario, log)
     if code != 0:

@@ -44,13 +44,13 @@ def resolve_defaults(run: _Run) -> _Run:
     """The canonical form of ``run``; raises ConfigError where ``data.path`` names an unset variable."""
     run = without_unread_keys(run)
     chosen, partition = run.algorithm, run.partition
-    held = partition.silos if partition.silos_per_subject is None else partition.silos_per_subject
+    held = _given(partition.silos_per_subject, partition.silos)
     return _with_keys(
         run,
         {
             "data": _of_data(run.data),
             "partition": {"distribution": distribution_of(run), "silos_per_subject": held},
-            "algorithm": {"variant": chosen.variant or algorithm(chosen.name).variants[0]},
+            "algorithm": {"variant": _given(chosen.variant, algorithm(chosen.name).variants[0])},
             "joint": _of_joint(run.joint),
             "training": _of_training(run),
             "model": {"name": model_of(run)},
@@ -76,7 +76,7 @@ def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
 
 def _of_data(data: DataConfig) -> dict[str, Any]:
     """Fills the test fraction and the path's variables; resets what the source does not read."""
-    changes: dict[str, Any] = {"test_fraction": data.test_fraction or DATASETS[data.dataset].test_fraction}
+    changes: dict[str, Any] = {"test_fraction": _given(data.test_fraction, DATASETS[data.dataset].test_fraction)}
     if data.path is not None:
         changes["path"] = _resolve_path(data.path, data.source)
     if data.source != "embedded":
@@ -94,7 +94,8 @@ def distribution_of(run: RunSections) -> str:
 
 def model_of(run: RunSections) -> str:
     """The model's name; LEAF's for the kind of data where none is given."""
-    return run.model.name or model_names(DATASETS[run.data.dataset].kind)[0]
+    usual: str = model_names(DATASETS[run.data.dataset].kind)[0]
+    return usual if run.model.name is None else run.model.name
 
 
 def _resolve_path(path: str, source: str) -> str | None:
@@ -145,6 +146,10 @@ def _of_training(run: RunSections) -> dict[str, Any]:
     if known.samples_subjects or training.sampling_fraction is not None:
         changes |= _defaults(TrainingConfig, ("batch_size",))
     return changes
+
+
+def _given(value: Any, usual: Any) -> Any:
+    return usual if value is None else value
 
 
 def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:

@@ -68,7 +68,10 @@ def loaded_jobs() -> Iterator[dict[str, str]]:
         try:
             yield os.environ | {_JOBS: json.dumps([sys.executable, address])}
         finally:
-            process.communicate()
+            if not Path(address).exists():  # it loads still: nothing was handed over
+                process.kill()
+            with suppress(subprocess.TimeoutExpired):  # jobs that outlived Snakemake go on, and end it
+                process.communicate(timeout=1.0)
 
 
 def serve(address: str) -> None:

@@ -46,9 +46,13 @@ def mean_interval(values: ArrayLike) -> Estimate:
 def paired_difference(first: ArrayLike, second: ArrayLike) -> Estimate:
     """Mean of first - second over the same seeds, with the t-interval of the pairs' differences.
 
-    Sharper than two separate intervals, because algorithms with the same seed share partition and sampling.
+    Sharper than two separate intervals, because algorithms with the same seed share partition and sampling. Raises
+    DataError if the lengths differ.
     """
-    return mean_interval(np.subtract(first, second))
+    one, two = np.ravel(first), np.ravel(second)
+    if one.shape != two.shape:
+        raise expected("paired values", (one.size, two.size), "of the same length", DataError)
+    return mean_interval(one - two)
 
 
 def largest_of(values: ArrayLike) -> float:

@@ -24,7 +24,6 @@ from subjectdp.figures.catalogue import FIGURES, SUFFIXES, build_figure, drawn_b
 from subjectdp.figures.panels import VALUE_COLUMNS, Sheet
 from subjectdp.results.inputs import FigureInputs
 
-ROOT = Path(__file__).resolve().parents[2]
 EACH = pytest.mark.parametrize("name", FIGURES)
 Made = Callable[[str], FigureInputs]
 
@@ -52,15 +51,14 @@ def of(made: Made) -> Callable[[str], Drawn]:
 
 
 def test_the_list_is_the_configurations_and_all_are_made_up() -> None:
-    assert list(scenario._FIGURES) == list(FIGURES)
+    assert list(FIGURES) == scenario._FIGURES
     assert set(MADE) <= set(FIGURES)
 
 
 @EACH
-def test_a_figure_has_a_function_known_inputs_and_a_caption(name: str) -> None:
+def test_a_figure_has_a_function_and_known_inputs(name: str) -> None:
     assert find_spec(entry(name).module_path) is not None
     assert set(entry(name).needs) <= set(FigureInputs.__dataclass_fields__)
-    assert (ROOT / "workflow" / "report" / f"{name}.rst").is_file()
 
 
 @pytest.mark.slow

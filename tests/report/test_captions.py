@@ -10,7 +10,10 @@ import yaml
 from docutils.core import publish_parts
 from jinja2 import Environment
 
+from subjectdp.figures.catalogue import CAPTIONS
+
 REPORT = Path(__file__).resolve().parents[2] / "workflow" / "report"
+FILES = sorted([*REPORT.glob("*.rst"), *CAPTIONS.glob("*.rst")])
 
 SCENARIOS = [
     {
@@ -26,7 +29,7 @@ SCENARIOS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", SCENARIOS)
-@pytest.mark.parametrize("path", sorted(REPORT.glob("*.rst")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_captions_render_without_complaint(path: Path, config: dict[str, object]) -> None:
     environment = Environment(trim_blocks=True, lstrip_blocks=True)  # as `snakemake --report` renders
     source = path.read_text() + "\n\n.. _Workflow: https://example.org\n"
@@ -45,5 +48,5 @@ def test_captions_render_without_complaint(path: Path, config: dict[str, object]
 
 
 def test_every_shared_phrase_is_used_and_known() -> None:
-    used = {name for path in REPORT.glob("*.rst") for name in re.findall(r"phrases\.(\w+)", path.read_text())}
+    used = {name for path in FILES for name in re.findall(r"phrases\.(\w+)", path.read_text())}
     assert used == set(yaml.safe_load((REPORT / "phrases.yaml").read_text()))

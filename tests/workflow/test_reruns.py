@@ -23,7 +23,7 @@ from subjectdp.config.fingerprint import source_content
 pytestmark = pytest.mark.long
 LIBRARY = Path("workflow/lib/subjectdp")
 LEAF, SOURCES = Path("leaf/femnist"), "config/datasets.yaml"
-MODELS, FIGURES = LIBRARY / "models/catalogue.py", LIBRARY / "figures/figures.csv"
+MODELS, CAPTION = LIBRARY / "models/catalogue.py", LIBRARY / "figures/captions/figure1.rst"
 SCENARIO = {
     "name": "changes",
     "run": {"partition": {"silos": 2}, "training": {"rounds": 2}},
@@ -151,9 +151,8 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
         Edit(MODELS, '    "new": ModelSpec("text", "text.New", {}, 1),\n    "char', '    "char'), {}),
     "a figure": (code("figures/papers"), DRAWN),
     "which runs a figure shows": (
-        Edit(FIGURES, "and mini-batches,,FedAvg", "and mini-batches,,JointNoise"), DRAWN),
-    "another entry in the list of figures": (
-        Edit(FIGURES, "new,papers.new,runs,Paper v1,New,,,,\ncost,", "cost,"), {}),
+        Edit(CAPTION, "hidden: FedAvg", "hidden: JointNoise"), DRAWN),
+    "another figure": (Edit(LIBRARY / "figures/captions/figure2.rst", "hidden: FedAvg", "hidden: JointNoise"), {}),
     "the reader of one data set": (code("data/femnist"), prepared(2, 3)),
     "how silos are dealt": (code("data/partition"), {"partition": 4, "figure_partition": 1, **trained(5)}),
     "how files are downloaded": (code("data/fetch"), {"fetch": 1}),
@@ -166,7 +165,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "the lock file, nothing installed": (Edit("requirements.lock", "numpy==2.0.0", "numpy=="), {}),
     "the papers' numbers": (Edit("config/targets.csv", "\n"), {"scorecard": 1, "results_page": 1}),
     "the report's opening text": (Edit("workflow/report/workflow.rst", "\nmore\n"), {}),
-    "a caption": (Edit("workflow/report/figure1.rst", "\nmore\n"), {"results_page": 1}),
+    "a caption": (Edit(CAPTION, "\nmore\n"), {"results_page": 1}),
     "one more seed": (
         Edit("scenario.yaml", "run:\n  seed: 1\n", "run:\n"), {"partition": 4, "figure_partition": 1, **trained(5)}),
     "settings of speed": (Edit("scenario.yaml", "run:\n  performance: {physical_batch_size: 77}\n", "run:\n"), {}),

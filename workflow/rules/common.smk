@@ -295,7 +295,7 @@ def in_report(figure):
     facts = catalogue.entry(figure)
     return report(
         figure_file(figure, ".svg"),
-        caption=f"../report/{facts.name}.rst",
+        caption=f"../lib/subjectdp/figures/captions/{facts.name}.rst",
         category=facts.category,
         labels={"figure": facts.title},
     )

@@ -1,11 +1,11 @@
 # The page of the results, and the text that opens `snakemake --report results/NAME/report.html`.
 
-CAPTIONS = WORKFLOW / "report"
+PHRASES = WORKFLOW / "report" / "phrases.yaml"
 
 
 # Read by the captions; the scenario has been read before, so that these are no settings of it.
 config["configuration_option"] = configuration_option()
-config["phrases"] = checked(read_yaml, CAPTIONS / "phrases.yaml")
+config["phrases"] = checked(read_yaml, PHRASES)
 
 
 report: "../report/workflow.rst"
@@ -39,20 +39,14 @@ rule results_page:
             name: {
                 "title": catalogue.entry(name).title,
                 "category": catalogue.entry(name).category,
-                "caption": catalogue.entry(name).name,
                 "rule": figure_rule(name),
             }
             for name in SCENARIO.figures
         },
         tables=SCENARIO_TABLES,
-        # The place of the captions must not be compared, what they say must.
-        captions=lambda wildcards, input: str(CAPTIONS),
         texts=[
-            sha256_of(CAPTIONS / name)
-            for name in (
-                "phrases.yaml",
-                *(f"{catalogue.entry(name).name}.rst" for name in SCENARIO.figures),
-            )
+            sha256_of(path)
+            for path in (PHRASES, *map(catalogue.caption, SCENARIO.figures))
         ],
         about=[SCENARIO.description, SCENARIO.synthetic_note],
         template=PAGE_TEMPLATE,

@@ -9,6 +9,5 @@ from subjectdp.report.results_page import ResultSources, write_results_page
 with job_log(snakemake.log[0]):
     tables, params = (Path(path) for path in snakemake.input[:2]), snakemake.params
     runs = tuple(Path(params.run_folders) / run for run in params.runs)
-    places = {"captions": Path(params.captions), "benchmarks": Path(params.benchmarks)}
-    sources = ResultSources(*tables, run_folders=runs, **places, jobs=frozenset(params.jobs))
+    sources = ResultSources(*tables, runs, Path(params.benchmarks), frozenset(params.jobs))
     write_results_page(sources, snakemake.config, params.figures, params.tables, snakemake.output[0])

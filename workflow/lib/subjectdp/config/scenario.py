@@ -30,9 +30,8 @@ from subjectdp.plan.ranges import NaturalNumber
 RUN_KEYS = messages.dotted_keys(RunSections)  # every dotted key of a run
 _MAPPINGS = ("model.parameters.", "data.expected.")  # whose keys are no keys of a run
 
-# The list of the figures is a file: this package may not import theirs.
-_LINES = (LIBRARY / "subjectdp" / "figures" / "figures.csv").read_text(encoding="utf-8").splitlines()[1:]
-_FIGURES = tuple(line.partition(",")[0] for line in _LINES)
+# A figure has a caption: this package may not import theirs.
+_FIGURES = sorted(caption.stem for caption in (LIBRARY / "subjectdp" / "figures" / "captions").glob("*.rst"))
 _PATTERN = f"^({'|'.join(_FIGURES)})(-[a-z0-9_]+)?$"  # a label: drawn again, with a selection of its own
 Figure = Annotated[str, WithJsonSchema({"type": "string", "pattern": _PATTERN})]
 LARGEST_SWEEP = 100_000  # runs of the largest scenario

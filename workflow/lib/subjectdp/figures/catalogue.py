@@ -1,4 +1,4 @@
-"""The figures by name: figures.csv. A new figure is one function, one line there, and a caption (report/NAME.rst).
+"""The figures by name. A new figure is a function and its caption, ``captions/NAME.rst``, whose head states its facts.
 
 The Snakefile reads this module, so that it imports nothing heavy: modules are imported when a figure is made.
 """
@@ -6,7 +6,6 @@ The Snakefile reads this module, so that it imports nothing heavy: modules are i
 from __future__ import annotations
 
 import ast
-import csv
 import hashlib
 import importlib
 from dataclasses import dataclass, replace
@@ -38,15 +37,17 @@ class FigureEntry:
         return f"subjectdp.figures.{self.builder.partition('.')[0]}"
 
 
-def _entry(row: dict[str, str]) -> FigureEntry:
-    hidden = tuple(filter(None, row["hidden"].split("; ")))
-    shown = Shown(tuple(row["vary"].split()), hidden, row["private"] == "yes", row["swept"])
-    facts = row["name"], row["builder"], tuple(row["needs"].split()), row["category"], row["title"]
-    return FigureEntry(*facts, None if shown == Shown() else shown)
+def _entry(caption: Path) -> FigureEntry:
+    head, _, _ = caption.read_text(encoding="utf-8").partition("-#}")
+    facts = dict(line.split(": ", 1) for line in head.splitlines()[1:])
+    needs, vary = (tuple(facts.pop(key, "").split()) for key in ("needs", "vary"))
+    hidden = tuple(filter(None, facts.pop("hidden", "").split("; ")))
+    shown = Shown(vary, hidden, facts.pop("private", "") == "yes", facts.pop("swept", ""))
+    return FigureEntry(caption.stem, needs=needs, shown=None if shown == Shown() else shown, **facts)
 
 
-with Path(__file__).with_name("figures.csv").open(encoding="utf-8", newline="") as _stream:
-    FIGURES = {row["name"]: _entry(row) for row in csv.DictReader(_stream)}
+CAPTIONS = Path(__file__).with_name("captions")
+FIGURES = {caption.stem: _entry(caption) for caption in sorted(CAPTIONS.glob("*.rst"))}
 SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".json")
 
 
@@ -57,6 +58,11 @@ def entry(name: str) -> FigureEntry:
         raise unknown("figure", figure, FIGURES, DataError)
     found = FIGURES[figure]
     return replace(found, title=f"{found.title} ({label.replace('_', ' ')})") if label else found
+
+
+def caption(name: str) -> Path:
+    """The file of a figure's caption; errors as :func:`entry`."""
+    return CAPTIONS / f"{entry(name).name}.rst"
 
 
 def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Path]:

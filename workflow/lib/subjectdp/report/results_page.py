@@ -11,6 +11,7 @@ import pandas as pd
 from docutils.core import publish_parts
 from jinja2 import Environment
 
+from subjectdp.figures.catalogue import caption
 from subjectdp.figures.style import in_order
 from subjectdp.report.page import read_table, write_page
 from subjectdp.results.inputs import read_json
@@ -39,7 +40,6 @@ class ResultSources:
     runs_summary: Path  # CSV
     scorecard: Path  # CSV
     run_folders: tuple[Path, ...]  # whose manifests state data, machine and software
-    captions: Path  # the folder of the figures' captions, NAME.rst
     benchmarks: Path  # Snakemake's measurements of jobs, RULE/JOB.jsonl
     jobs: frozenset[str] = frozenset()  # the names of the scenario's jobs
 
@@ -56,7 +56,7 @@ def write_results_page(
     Args:
         sources: what it is made from; pictures are those in the folder ``figures`` beside ``target``.
         config: the scenario as captions read it.
-        figures: ``title``, ``category``, ``caption`` (file's name) and ``rule`` of each figure of the scenario.
+        figures: ``title``, ``category`` and ``rule`` of each figure of the scenario.
         tables: the label of each of its tables.
         target: the page.
 
@@ -80,7 +80,7 @@ def write_results_page(
                 **facts,
                 "name": name,
                 "picture": Path(target).parent / "figures" / name / f"{name}.svg",
-                "caption": _caption(sources.captions / f"{facts['caption']}.rst", config, facts["rule"]),
+                "caption": _caption(caption(name), config, facts["rule"]),
             }
             for name, facts in figures.items()
         ],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from subjectdp.config.run import RunConfig
-from subjectdp.data.content import Content
+from subjectdp.data.content import Content, subjects_in_order
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
 from subjectdp.training.run import train_run
@@ -21,17 +21,8 @@ def image_content(classes: int = 62) -> Content:
     labels = generator.integers(0, classes, SUBJECTS * ITEMS).astype(np.uint8)
     features = np.full((len(labels), 28, 28), 255, np.uint8)
     features[np.arange(len(labels)), labels // 8 + 8, labels % 8 + 8] = 0
-    return Content(
-        "femnist",
-        "image",
-        features,
-        labels,
-        [f"w{i}" for i in range(SUBJECTS)],
-        [""] * SUBJECTS,
-        np.arange(SUBJECTS, dtype=np.int64) * ITEMS,
-        np.full(SUBJECTS, ITEMS, np.int64),
-        62,
-    )
+    subjects = subjects_in_order([f"w{i}" for i in range(SUBJECTS)], [ITEMS] * SUBJECTS)
+    return Content("femnist", "image", features, labels, classes=62, **subjects)
 
 
 def config(**changes: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from subjectdp.accounting.calibration import cached, calibrate_many, calibrate_n
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, subject_sampling_probability, with_noise
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
-from subjectdp.accounting.sound import typical_group_size
+from subjectdp.accounting.sound import participants, typical_group_size
 from subjectdp.plan.plan import (
     FederationFacts,
     Horizontal,
@@ -24,7 +24,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
-from subjectdp.plan.rounds import expected_batch, silos_in_round
+from subjectdp.plan.rules import expected_batch, silos_in_round
 
 EXACT_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi on a coarse ladder of Z
 _LADDER = 1.1
@@ -108,11 +108,6 @@ def group_noise(
     return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
 
 
-def exact_group_sizes(schedules: Iterable[SiloSchedule], rounds: int) -> int:
-    """Sizes that deserve the exact accountant: those with a chance of more than 1e-6 over the run, at least 8."""
-    return min(EXACT_GROUPS, largest_likely_group(schedules, rounds, 1e-6))
-
-
 def largest_likely_group(schedules: Iterable[SiloSchedule], rounds: int, chance: float) -> int:
     """The largest group that a run draws with more than ``chance``, at least 8 (a binomial tail, union bound)."""
     from scipy import stats
@@ -181,7 +176,7 @@ def published_epsilon(plan: PrivacyPlan) -> float:
     """
     facts, settings, copies = facts_of(plan), plan.settings, 1.0
     if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
-        copies = math.sqrt(silos_in_round(len(plan.silos), settings) - settings.colluding_silos)
+        copies = math.sqrt(participants(plan) - settings.colluding_silos)
     grouped, worst = plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH, 0.0
     seen: set[tuple[PrivacyLoss, int]] = set()
     for index, schedule in enumerate(plan.silos):

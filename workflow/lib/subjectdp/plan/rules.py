@@ -1,9 +1,13 @@
-"""The rules of a privacy plan that need no data: checked when a run is configured and when a plan is made.
+"""The rules of a privacy plan that need no data, and how many rounds and steps its settings give.
 
-Messages name the configuration's keys.
+Rules are checked when a run is configured and when a plan is made. Messages name the configuration's keys.
 """
 
+from __future__ import annotations
+
+import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -12,12 +16,16 @@ from subjectdp.plan.plan import (
     Accountant,
     AccountingMode,
     Clipping,
+    Horizontal,
     Mechanism,
     NoiseDistribution,
     PlanSettings,
     SamplingMethod,
     TrustModel,
 )
+
+if TYPE_CHECKING:
+    from subjectdp.config.sections import TrainingConfig
 
 LEAST_NOISE = 1e-5
 """Smallest noise multiplier that is accounted for, and the smallest that a calibration gives."""
@@ -192,3 +200,33 @@ def _joint_noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[Subje
     if not settings.linear_updates:
         allowed = f"sgd or momentum {where} (Adam's steps do not add up to a sum of noisy gradients; {instead})"
         yield expected("training.optimizer.name", "adam", allowed, PrivacyError)
+
+
+def silos_in_round(silos: int, settings: PlanSettings) -> int:
+    """s, the silos that take part in one round, of ``silos``."""
+    return silos if settings.silos_per_round is None else settings.silos_per_round
+
+
+def executed_rounds(mechanism: Mechanism, settings: PlanSettings, silos: int) -> int:
+    """Rounds that are run: floor(R/√s), at least 1, under the papers' Theorem 3.10/3.13; else R.
+
+    The rule concerns only as_published runs of algorithms that the papers compose over silos.
+    """
+    composed = settings.mode is AccountingMode.AS_PUBLISHED and mechanism.horizontal_composition
+    if not composed or settings.horizontal is not Horizontal.ROUNDS_OVER_SQRT_S:
+        return settings.rounds
+    return max(1, math.isqrt(settings.rounds * settings.rounds // silos_in_round(silos, settings)))
+
+
+def expected_batch(settings: PlanSettings | TrainingConfig, items: float) -> float:
+    """Expected items of a mini-batch of a silo with ``items``: B, or q times its items."""
+    q = settings.sampling_fraction
+    return float(settings.batch_size) if q is None else q * items
+
+
+def round_steps(settings: PlanSettings | TrainingConfig, items: int) -> int:
+    """Local steps of a round at a silo with ``items``; epochs of ceil(items / B) or ceil(1 / q), if none are given."""
+    if settings.local_steps is not None:
+        return settings.local_steps
+    q = settings.sampling_fraction
+    return settings.local_epochs * (math.ceil(items / settings.batch_size) if q is None else math.ceil(1 / q))

@@ -134,7 +134,7 @@ def test_convolution_by_enumeration() -> None:
 
 def test_trimming_moves_mass_upwards() -> None:
     shift = Shift.of(range(6), (0.9, 0.1 - 1e-20 - 2e-21 - 5e-22, 1e-20, 2e-21, 3e-22, 2e-22))
-    trimmed = shift.trimmed(1e-18)
+    trimmed = shift.trimmed()
     assert trimmed.sensitivities == (0, 1, 5)
     assert sum(trimmed.probabilities) == pytest.approx(1.0)
     assert trimmed.probabilities[-1] == pytest.approx(1e-20 + 2e-21 + 5e-22, rel=1e-6)

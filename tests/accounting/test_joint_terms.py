@@ -119,12 +119,12 @@ def test_integer_noise_of_a_plan_meets_the_target_by_the_skellam_bound(bits: int
     plan = joint(AccountingMode.SOUND, accountant="rdp_integer", noise_distribution=NoiseDistribution.SKELLAM)
     grid = Grid.of_bits(bits, 1.0, dimension)
     total = sum(grid.variance(silo.noise_multiplier) for silo in plan.silos)
-    mechanism = SkellamMechanism(math.sqrt(total) / grid.l2, 1.0, grid.l2, dimension)
+    mechanism = SkellamMechanism(math.sqrt(total) / grid.l2, grid.l2, dimension)
     orders = tuple(range(2, 65))
     divergences = STEPS * sampled_divergences(mechanism, Q, orders)
     reached = best_epsilon(np.array(orders, dtype=float), divergences, math.log(plans.DELTA))
     assert 3.5 < reached <= 4.0 + 1e-6
-    weaker = SkellamMechanism(0.8 * math.sqrt(total) / grid.l2, 1.0, grid.l2, dimension)
+    weaker = SkellamMechanism(0.8 * math.sqrt(total) / grid.l2, grid.l2, dimension)
     more = STEPS * sampled_divergences(weaker, Q, orders)
     assert best_epsilon(np.array(orders, dtype=float), more, math.log(plans.DELTA)) > 4.0
 

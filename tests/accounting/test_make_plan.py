@@ -240,7 +240,7 @@ LOSS = (MixtureSteps(1.0, sampled_gaussian(0.02), 200),)
 
 @pytest.mark.slow
 def test_unlikely_groups_cost_more_noise_never_less() -> None:
-    exact, coarse = group_table(LOSS, 4.0, plans.DELTA, 8), group_table(LOSS, 4.0, plans.DELTA, 8, exact=3)
+    exact, coarse = group_table(LOSS, settings(), 8), group_table(LOSS, settings(), 8, exact=3)
     assert coarse[:3] == exact[:3]
     assert all(a <= b < 1.4 * a for a, b in zip(exact, coarse, strict=True))
     table = group_noise(LOSS, settings(), 60)

@@ -1,10 +1,13 @@
-"""A small prepared data set and partition on disk, for runs from end to end."""
+"""A small prepared data set and partition on disk, for runs from end to end, and what a run ends with."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from subjectdp.config.run import RunConfig
@@ -14,6 +17,7 @@ from subjectdp.data.store import write_prepared
 from subjectdp.training.run import train_run
 
 SUBJECTS, ITEMS = 6, 40
+TIMES = ("wall_seconds", "peak_memory_mb", "resumed_after_rounds")
 
 
 def image_content(classes: int = 62) -> Content:
@@ -71,3 +75,27 @@ def killed(round_: int, train: Callable[[Callable[[str], None]], object]) -> Non
 
     with pytest.raises(KilledError):
         train(at_round(round_, kill))
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Model, mini-batches, evaluated rounds and manifest; equal for two runs exactly if they ended the same."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("seal")  # it covers times
+    manifest = {key: value for key, value in manifest.items() if key not in TIMES}
+    manifest["final"].pop("train_seconds")
+    manifest["files"].pop("rounds.parquet")  # it holds times
+    manifest["config"].pop("performance")
+    manifest["environment"].pop("git_commit")
+    rounds = pd.read_parquet(folder / "rounds.parquet").drop(columns="train_seconds")
+    return {
+        "model": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(),
+        "steps": pd.read_parquet(folder / "steps.parquet").to_csv(),
+        "rounds": rounds.to_csv(float_format="%.17g"),
+        "manifest": json.dumps(manifest, sort_keys=True),
+    }
+
+
+def resumed_after(folder: Path) -> list[int]:
+    """The rounds after which a finished run had been taken up again."""
+    found: list[int] = json.loads((folder / "manifest.json").read_text())["resumed_after_rounds"]
+    return found

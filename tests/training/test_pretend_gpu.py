@@ -23,8 +23,8 @@ from subjectdp.noise import gaussian as normals
 from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.training.run import train_run
 from training import small_world
-from training.outcomes import resumed_after
 from training.pretend_gpu import GPU, pretend_gpu
+from training.small_world import resumed_after
 from training.test_run import EVERY
 from training.test_subject_runs import RUNS
 from training.test_subject_runs import config as subject_config

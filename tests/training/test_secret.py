@@ -13,7 +13,7 @@ from subjectdp.errors import PrivacyError, StorageError
 from subjectdp.training import build, checkpoints
 from subjectdp.training.checkpoints import BYTES, SECRET, forget_secret, run_secret
 from training import small_world
-from training.outcomes import resumed_after
+from training.small_world import resumed_after
 
 CHANGES: dict[str, Any] = {
     "privacy": {"noise_source": "secure", "noise_multiplier": 1.0},

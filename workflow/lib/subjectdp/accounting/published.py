@@ -103,7 +103,7 @@ def group_noise(
 
     ``exact``: sizes up to here are accounted by the plan's accountant, see :func:`group_table`.
     """
-    compute = partial(group_table, loss, settings.epsilon, settings.delta, largest, settings.accountant, exact)
+    compute = partial(group_table, loss, settings, largest, exact)
     key = _loss_key(loss, settings, largest=largest, exact=exact)
     return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
 
@@ -127,15 +127,14 @@ def group_target(epsilon: float, delta: float, size: int) -> tuple[float, float]
     return share, math.log(delta) - math.log(size) - (size - 1) * share
 
 
-def group_table(
-    loss: PrivacyLoss, epsilon: float, delta: float, largest: int, accountant: str = "pld", exact: int = EXACT_GROUPS
-) -> list[float]:
+def group_table(loss: PrivacyLoss, settings: PlanSettings, largest: int, exact: int = EXACT_GROUPS) -> list[float]:
     """The table behind :func:`group_noise`; on the coarse grid, at most 0.2 % above the finest value.
 
     Sizes above ``exact``, and targets whose δ is beyond a grid's rounding, are accounted by Rényi divergences on a
     ladder of sizes, each size taking the value of the next rung: larger than needed, never smaller.
     """
     table: list[float] = []
+    epsilon, delta = settings.epsilon, settings.delta
     while len(table) < largest:
         size = rung = len(table) + 1
         share, log_delta = group_target(epsilon, delta, size)
@@ -147,7 +146,7 @@ def group_table(
             if size > 2:  # from the last two by a power law in Z
                 power = math.log(table[-1] / table[-2]) / math.log((size - 1) / (size - 2))
                 guess = table[-1] * math.pow(size / (size - 1), min(2.0, power))
-            value = calibrate_noise_multiplier(loss, share, math.exp(log_delta), accountant, guess, SEARCH)
+            value = calibrate_noise_multiplier(loss, share, math.exp(log_delta), settings.accountant, guess, SEARCH)
         table.extend([max([value, *table[-1:]])] * (rung - size + 1))
     return table
 

@@ -202,7 +202,7 @@ def _leaks(size: Size, seed: int, cache_dir: Path | str | None) -> Iterator[Find
 
     parameters, steps = 1000, _LEAK_STEPS[size]
     declared = mechanism("local_group_dp", None, cases.PUBLISHED)
-    facts = cases.federation(1, 1, subjects=cases.ITEMS - cases.CAP + 1)
+    facts = cases.federation(1, 1, cases.ITEMS - cases.CAP + 1)
     plan = make_plan(declared, facts, cases.plan_settings(cases.PUBLISHED, 100, None, cache_dir))
     bound = noise_level_leak(plan, parameters, steps, _LEAK_RUNS[size], seed)
     yield leak("noise_level_leak", declared, f"{parameters} parameters, {steps} steps, all others one item", bound)

@@ -80,9 +80,9 @@ def as_nested(key: str, value: object) -> str:
 
 
 @cache
-def dotted_keys(model: type[BaseModel], prefix: str = "") -> tuple[str, ...]:
+def dotted_keys(model: type[BaseModel]) -> tuple[str, ...]:
     """All keys of ``model``, sections before what they hold: ``("seed", "data", "data.dataset", ...)``."""
-    return tuple(key for key, _ in walk_fields(model, prefix))
+    return tuple(key for key, _ in walk_fields(model))
 
 
 def walk_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

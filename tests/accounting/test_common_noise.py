@@ -7,32 +7,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from accounting.plans import settings
 from subjectdp.accounting.epsilon import SEARCH
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.registry import mechanism
-from subjectdp.plan.plan import (
-    AccountingMode,
-    FederationFacts,
-    Horizontal,
-    PlanSettings,
-    PrivacyUnit,
-    SamplingMethod,
-    SiloSchedule,
-)
+from subjectdp.plan.plan import AccountingMode, FederationFacts, Horizontal, PrivacyUnit, SiloSchedule
 
 OF_SUBJECTS = replace(mechanism("local_item_dp", None, AccountingMode.SOUND), claimed_unit=PrivacyUnit.SUBJECT)
-SETTINGS = PlanSettings(
-    mode=AccountingMode.SOUND,
-    horizontal=Horizontal.SOUND,
-    sampling=SamplingMethod.POISSON,
-    epsilon=4.0,
-    delta=1e-5,
-    clip_norm=1.0,
-    rounds=50,
-    local_steps=None,
-    batch_size=32,
-)
+SETTINGS = settings(mode=AccountingMode.SOUND, horizontal=Horizontal.SOUND, rounds=50, batch_size=32)
 
 # silos, silos of a subject, cap, ε, rounds, spread of the sizes' logarithms
 CASES = [(8, 4, 3, 2.0, 5, 1.2), (16, 4, 7, 8.0, 50, 1.2), (40, 2, 6, 0.5, 5, 1.2), (120, 3, 4, 8.0, 50, 0.5)]

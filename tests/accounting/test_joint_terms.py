@@ -18,17 +18,27 @@ from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.noise.skellam import Grid
-from subjectdp.plan.plan import Accountant, AccountingMode, NoiseDistribution, PrivacyPlan, PrivacyUnit, SamplingMethod
+from subjectdp.plan.plan import (
+    Accountant,
+    AccountingMode,
+    Mechanism,
+    NoiseDistribution,
+    PrivacyPlan,
+    PrivacyUnit,
+    SamplingMethod,
+)
 
 SILOS = 4
 STEPS, Q = 20, 0.1
 
 
-def joint(mode: AccountingMode, **changes: object) -> PrivacyPlan:
+def planned(mechanism: Mechanism, **changes: object) -> PrivacyPlan:
     facts = replace(plans.facts(SILOS), items=(5_120,) * SILOS)
-    mechanism = replace(plans.JOINT, mode=mode)
-    settings = plans.settings(mode=mode, **{"rounds": STEPS, "local_steps": 1, "accountant": "rdp", **changes})
-    return make_plan(mechanism, facts, settings)
+    return make_plan(mechanism, facts, plans.settings(mode=mechanism.mode, **{"rounds": STEPS, **changes}))
+
+
+def joint(mode: AccountingMode, **changes: object) -> PrivacyPlan:
+    return planned(replace(plans.JOINT, mode=mode), **{"local_steps": 1, "accountant": "rdp", **changes})
 
 
 @pytest.mark.slow
@@ -49,11 +59,8 @@ def test_the_noise_of_all_honest_silos_together_meets_the_target(mode: Accountin
 
 def of_updates(**changes: object) -> PrivacyPlan:
     mechanism = algorithm("joint_noise").of_updates
-    if mechanism is None:
-        raise AssertionError("joint noise declares no mechanism for updates")
-    facts = replace(plans.facts(SILOS), items=(5_120,) * SILOS)
-    settings = plans.settings(mode=AccountingMode.SOUND, **{"rounds": STEPS, "local_steps": 7, **changes})
-    return make_plan(mechanism, facts, settings)
+    assert mechanism is not None
+    return planned(mechanism, **{"local_steps": 7, **changes})
 
 
 def test_updates_are_calibrated_for_the_silo_in_closed_form() -> None:
@@ -112,12 +119,12 @@ def test_integer_noise_of_a_plan_meets_the_target_by_the_skellam_bound(bits: int
     plan = joint(AccountingMode.SOUND, accountant="rdp_integer", noise_distribution=NoiseDistribution.SKELLAM)
     grid = Grid.of_bits(bits, 1.0, dimension)
     total = sum(grid.variance(silo.noise_multiplier) for silo in plan.silos)
-    mechanism = SkellamMechanism(math.sqrt(total) / grid.l2, 1.0, grid.l2, dimension)
+    mechanism = SkellamMechanism(math.sqrt(total) / grid.l2, grid.l2, dimension)
     orders = tuple(range(2, 65))
     divergences = STEPS * sampled_divergences(mechanism, Q, orders)
     reached = best_epsilon(np.array(orders, dtype=float), divergences, math.log(plans.DELTA))
     assert 3.5 < reached <= 4.0 + 1e-6
-    weaker = SkellamMechanism(0.8 * math.sqrt(total) / grid.l2, 1.0, grid.l2, dimension)
+    weaker = SkellamMechanism(0.8 * math.sqrt(total) / grid.l2, grid.l2, dimension)
     more = STEPS * sampled_divergences(weaker, Q, orders)
     assert best_epsilon(np.array(orders, dtype=float), more, math.log(plans.DELTA)) > 4.0
 

@@ -20,7 +20,7 @@ from subjectdp.errors import DataError, PrivacyError
 from subjectdp.noise.secure_sum import modular_sum
 from subjectdp.noise.skellam import Grid, rounded_l2_bound
 from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyPlan
-from subjectdp.training import integer_noise
+from subjectdp.training import integer_noise, rounds
 from subjectdp.training.silo_step import UPDATE
 
 PUBLISHED = AccountingMode.AS_PUBLISHED
@@ -101,7 +101,7 @@ def test_an_item_moves_the_sum_on_the_grid_by_no_more_than_the_rounded_bound() -
 
 
 def test_a_sum_that_leaves_the_ring_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integer_noise, "modular_sum", partial(modular_sum, modulus=256))
+    monkeypatch.setattr(rounds, "modular_sum", partial(modular_sum, modulus=256))
     with pytest.raises(DataError, match="wrapped around"):
         tiny.tiny_run(joint_plan(1, 1.0, 10)).run_round(tiny.ROUND)
 

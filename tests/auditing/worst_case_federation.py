@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from algorithms import tiny
 from subjectdp.algorithms.registry import algorithm
+from subjectdp.auditing.conformance import _KnownGradient
 from subjectdp.auditing.vector import MinibatchDistribution, VectorBatch
 from subjectdp.data.partition import Partition
 from subjectdp.noise.gaussian import add_gaussian
@@ -30,19 +30,6 @@ from subjectdp.training.federation import Federation
 SILOS, OTHERS, ITEMS, CANARY_ITEMS, CLIP = 3, 12, 3, 4, 0.7
 SILO_ITEMS = OTHERS * ITEMS + CANARY_ITEMS
 CANARY = OTHERS  # the canary's subject index
-
-
-class LinearLoss(nn.Module):
-    """One parameter θ; an item x of class 1 has the loss -θx up to a constant."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.slope = nn.Linear(1, 1, bias=False)
-        nn.init.zeros_(self.slope.weight)
-
-    def forward(self, items: Tensor) -> Tensor:
-        value = self.slope(items)
-        return torch.cat([torch.full_like(value, 1e4), value - 1e4], dim=1)
 
 
 def plan(
@@ -79,14 +66,13 @@ def real_run(plan: PrivacyPlan, others: float, seed: int = 5) -> tiny.TinyRun:
         {"counts": {"subjects": OTHERS + 1}},
     )
     items = tiny.TinyData(-gradients.unsqueeze(1), torch.ones(len(gradients), dtype=torch.int64))
-    return tiny.tiny_run(plan, partition, LinearLoss(), seed, "worst", items, rate=1.0)
+    return tiny.tiny_run(plan, partition, _KnownGradient(1), seed, "worst", items, rate=1.0)
 
 
 def update_plan(steps: int, unit: PrivacyUnit = PrivacyUnit.SUBJECT, q: float = 0.05) -> PrivacyPlan:
     """A plan by hand whose updates of some local steps are clipped and noised once, read for a unit."""
     mechanism = algorithm("joint_noise").of_updates
-    if mechanism is None:
-        raise AssertionError("joint noise declares no mechanism for updates")
+    assert mechanism is not None
     mechanism = replace(mechanism, claimed_unit=unit)
     made = plan("joint_noise", None, AccountingMode.SOUND, q=q, mechanism=mechanism)
     return replace(made, silos=tuple(replace(silo, steps_per_round=steps) for silo in made.silos))

@@ -125,17 +125,6 @@ def test_a_wrong_size_is_refused(tmp_path: Path, declared: int, problem: str) ->
         archive.read(archive.members[0])
 
 
-@pytest.mark.parametrize("packing", ["plain", "gzip", "zip"])
-def test_a_text_is_read_from_each_packing(tmp_path: Path, packing: str) -> None:
-    text = b"Enter KING.\n" * 1000
-    path = tmp_path / "text"
-    if packing == "zip":
-        write_zip(path, {"100.txt": text, "readme.md": b"no"})
-    else:
-        path.write_bytes(gzip.compress(text) if packing == "gzip" else text)
-    assert read_text_file(path) == text
-
-
 @pytest.mark.parametrize(
     ("present", "found"),
     [

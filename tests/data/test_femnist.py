@@ -60,6 +60,9 @@ def test_it_is_leaf_to_the_pixel(tmp_path: Path, duplicate_bug: bool) -> None:
         span = slice(first, first + count)
         np.testing.assert_array_equal(content.labels[span], [label for label, _ in items])
         np.testing.assert_array_equal(content.features[span], np.stack([pixels for _, pixels in items]))
+    counted = femnist.load_upstream(folder, duplicate_bug, decode=False)
+    np.testing.assert_array_equal(counted.labels, content.labels)
+    assert counted.features.shape == content.features.shape and not counted.features.any()
 
 
 def test_the_first_listed_class_wins_a_collision(tmp_path: Path) -> None:
@@ -67,22 +70,6 @@ def test_the_first_listed_class_wins_a_collision(tmp_path: Path) -> None:
     write_zip(tmp_path / "by_class.zip", {f"by_class/{c}/hsf_0/i.png": content for c in ("6f", "4f", "30")})
     write_zip(tmp_path / "by_write.zip", {"by_write/hsf_0/f0000_14/d0000_14/i.png": content})
     assert femnist.load_upstream(tmp_path).labels.tolist() == [0]
-
-
-def test_unpacked_folders_are_read_and_images_need_not_be_decoded(tmp_path: Path) -> None:
-    zipped = nist_folder(tmp_path / "zipped")
-    for name in ("by_class", "by_write"):
-        zipfile.ZipFile(zipped / f"{name}.zip").extractall(tmp_path / "plain")
-    full, plain, counted = (
-        femnist.load_upstream(folder, decode=decode)
-        for folder, decode in ((zipped, True), (tmp_path / "plain", True), (zipped, False))
-    )
-    for other in (plain, counted):
-        assert full.subject_ids == other.subject_ids
-        np.testing.assert_array_equal(full.items, other.items)
-        np.testing.assert_array_equal(full.labels, other.labels)
-    np.testing.assert_array_equal(full.features, plain.features)
-    assert counted.features.shape == full.features.shape and not counted.features.any()
 
 
 def test_labels_are_leafs() -> None:

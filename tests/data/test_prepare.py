@@ -80,7 +80,7 @@ def test_what_is_generated_becomes_a_federation(tmp_path: Path, dataset: str) ->
     """Each generator and reader: counted as inspected, called synthetic, every item in one part or dropped."""
     data, facts = options(dataset, "embedded"), DATASETS[dataset]
     meta = _run(tmp_path, data)
-    seen = inspect_source(data)
+    seen = json.loads(json.dumps(inspect_source(data)))
     assert meta["synthetic"] is seen["synthetic"] is True and meta["counts"].items() <= seen.items()
     assert meta["own_subjects"] == facts.own_subjects and (seen["users"] == 3 or facts.own_subjects)
     prepared = tmp_path / "data" / "key" / "prepared"
@@ -148,10 +148,3 @@ def test_a_source_that_changed_after_the_fetch_is_refused(tmp_path: Path) -> Non
         (source / "source.json").write_text(record)
         with pytest.raises(DataError, match="missing or damaged|holds femnist"):
             prepare_dataset(data, source, tmp_path / "prepared")
-
-
-def test_inspecting_counts_what_preparing_counts(tmp_path: Path) -> None:
-    nist_folder(tmp_path / "local", writers=3, images=5)
-    data = options(path=str(tmp_path / "local"))
-    summary = inspect_source(data)
-    assert _run(tmp_path, data)["counts"].items() <= json.loads(json.dumps(summary)).items()

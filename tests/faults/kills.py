@@ -20,7 +20,7 @@ from faults.workspace import NotRecovered, wait_until
 from subjectdp.io.job_log import job_log
 from subjectdp.training.run import train_run
 from training import small_world
-from training.outcomes import outcome
+from training.small_world import outcome
 
 ROUNDS, SECONDS, ATTEMPTS = 12, 0.2, 4  # SECONDS: within which the signal comes after a round's start
 CONFIG: dict[str, Any] = small_world.config(

@@ -18,7 +18,7 @@ from typing import Any
 
 from faults.workspace import NotRecovered, Workspace, ended, wait_until
 from project_copy import copy_parts
-from training.outcomes import outcome, resumed_after
+from training.small_world import outcome, resumed_after
 
 ROUNDS = (3, 10, 18)
 """How far the training is when the fault comes, by trial."""

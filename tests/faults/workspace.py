@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from subjectdp.config import load_scenario_from_mapping, paths
-from training.outcomes import outcome
+from training.small_world import outcome
 
 SCENARIO = Path(__file__).with_name("scenario.yaml")
 PATIENCE = 600.0  # seconds until a wait counts as a hang

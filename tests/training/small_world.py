@@ -1,19 +1,23 @@
-"""A small prepared data set and partition on disk, for runs from end to end."""
+"""A small prepared data set and partition on disk, for runs from end to end, and what a run ends with."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from subjectdp.config.run import RunConfig
-from subjectdp.data.content import Content
+from subjectdp.data.content import Content, subjects_in_order
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
 from subjectdp.training.run import train_run
 
 SUBJECTS, ITEMS = 6, 40
+TIMES = ("wall_seconds", "peak_memory_mb", "resumed_after_rounds")
 
 
 def image_content(classes: int = 62) -> Content:
@@ -21,17 +25,8 @@ def image_content(classes: int = 62) -> Content:
     labels = generator.integers(0, classes, SUBJECTS * ITEMS).astype(np.uint8)
     features = np.full((len(labels), 28, 28), 255, np.uint8)
     features[np.arange(len(labels)), labels // 8 + 8, labels % 8 + 8] = 0
-    return Content(
-        "femnist",
-        "image",
-        features,
-        labels,
-        [f"w{i}" for i in range(SUBJECTS)],
-        [""] * SUBJECTS,
-        np.arange(SUBJECTS, dtype=np.int64) * ITEMS,
-        np.full(SUBJECTS, ITEMS, np.int64),
-        62,
-    )
+    subjects = subjects_in_order([f"w{i}" for i in range(SUBJECTS)], [ITEMS] * SUBJECTS)
+    return Content("femnist", "image", features, labels, classes=62, **subjects)
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -80,3 +75,27 @@ def killed(round_: int, train: Callable[[Callable[[str], None]], object]) -> Non
 
     with pytest.raises(KilledError):
         train(at_round(round_, kill))
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Model, mini-batches, evaluated rounds and manifest; equal for two runs exactly if they ended the same."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("seal")  # it covers times
+    manifest = {key: value for key, value in manifest.items() if key not in TIMES}
+    manifest["final"].pop("train_seconds")
+    manifest["files"].pop("rounds.parquet")  # it holds times
+    manifest["config"].pop("performance")
+    manifest["environment"].pop("git_commit")
+    rounds = pd.read_parquet(folder / "rounds.parquet").drop(columns="train_seconds")
+    return {
+        "model": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(),
+        "steps": pd.read_parquet(folder / "steps.parquet").to_csv(),
+        "rounds": rounds.to_csv(float_format="%.17g"),
+        "manifest": json.dumps(manifest, sort_keys=True),
+    }
+
+
+def resumed_after(folder: Path) -> list[int]:
+    """The rounds after which a finished run had been taken up again."""
+    found: list[int] = json.loads((folder / "manifest.json").read_text())["resumed_after_rounds"]
+    return found

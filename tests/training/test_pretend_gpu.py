@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
+from data.made_content import text_of
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.run import RunConfig
-from subjectdp.data.content import Content
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
 from subjectdp.noise import gaussian as normals
@@ -24,6 +24,7 @@ from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.training.run import train_run
 from training import small_world
 from training.pretend_gpu import GPU, pretend_gpu
+from training.small_world import resumed_after
 from training.test_run import EVERY
 from training.test_subject_runs import RUNS
 from training.test_subject_runs import config as subject_config
@@ -50,29 +51,11 @@ def trained(folder: Path, config: dict[str, Any], device: str, **performance: An
     config = {**config, "performance": {"device": device, **performance}}
     prepared, partition = folder / "prepared", folder / "partition"
     if not prepared.exists():
-        content = text_content() if config["model"]["name"] == "small_lstm" else small_world.image_content()
+        content = text_of([200] * 6) if config["model"]["name"] == "small_lstm" else small_world.image_content()
         write_prepared(prepared, content, "text" if content.kind == "text" else "leaf_json", [], 0.2)
     make_partition(prepared, partition, RunConfig.model_validate(config))
     train_run(config, prepared, partition, folder / device, folder / "cache", lambda line: None)
     return folder / device
-
-
-def text_content() -> Content:
-    """Six characters with 200 windows of 80 letters each."""
-    letters = np.random.default_rng(5).integers(0, 20, 6 * 300).astype(np.uint8)
-    return Content(
-        "shakespeare",
-        "text",
-        letters,
-        letters[:0],
-        [f"character{i}" for i in range(6)],
-        ["a play"] * 6,
-        np.arange(6, dtype=np.int64) * 300,
-        np.full(6, 200, np.int64),
-        20,
-        80,
-        "abcdefghijklmnopqrst",
-    )
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -151,7 +134,7 @@ def test_a_run_goes_on_after_its_checkpoint(tmp_path: Path, same_noise: None) ->
             trained(tmp_path, config, "cuda", checkpoint_minutes=0)
     with pretend_gpu():
         on_gpu = trained(tmp_path, config, "cuda", checkpoint_minutes=0)
-    assert json.loads((on_gpu / "manifest.json").read_text())["resumed_after_rounds"] == [2]
+    assert resumed_after(on_gpu) == [2]
     assert_same_run(on_cpu, on_gpu)
 
 

@@ -17,7 +17,7 @@ from subjectdp.training import run as run_module
 from subjectdp.training.checkpoints import Checkpoints
 from subjectdp.training.run import CHECKPOINTS
 from training import small_world
-from training.outcomes import outcome, resumed_after
+from training.small_world import outcome, resumed_after
 
 ROUNDS, STEPS = 5, 6  # local steps: two at each of three silos
 STATEMENTS = run_module._privacy

@@ -1,6 +1,5 @@
 """Secure noise: a secret of the operating system for each run, kept nowhere, private while the run lasts."""
 
-import json
 import os
 import stat
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from subjectdp.errors import PrivacyError, StorageError
 from subjectdp.training import build, checkpoints
 from subjectdp.training.checkpoints import BYTES, SECRET, forget_secret, run_secret
 from training import small_world
+from training.small_world import resumed_after
 
 CHANGES: dict[str, Any] = {
     "privacy": {"noise_source": "secure", "noise_multiplier": 1.0},
@@ -70,16 +70,14 @@ def test_a_checkpoint_without_its_secret_is_not_continued(tmp_path: Path) -> Non
         folder = killed(tmp_path, name)
         assert list((folder / "checkpoints").glob("*.json"))
         damage(folder / "checkpoints" / SECRET)
-        manifest = json.loads((train(tmp_path, name) / "manifest.json").read_text())
-        assert manifest["resumed_after_rounds"] == []
+        assert resumed_after(train(tmp_path, name)) == []
 
 
 def test_a_stopped_run_goes_on_with_its_secret(tmp_path: Path) -> None:
     folder = killed(tmp_path, "run")
     kept = (folder / "checkpoints" / SECRET).read_bytes()
     assert len(kept) == BYTES and run_secret(folder / "checkpoints") == int.from_bytes(kept, "little")
-    manifest = json.loads((train(tmp_path, "run") / "manifest.json").read_text())
-    assert manifest["resumed_after_rounds"] == [1]
+    assert resumed_after(train(tmp_path, "run")) == [1]
 
 
 def test_secrets_are_new_and_whole(tmp_path: Path) -> None:

@@ -160,11 +160,6 @@ def versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in wanted if name in installed}
 
 
-def key_of(kind: str, inputs: Mapping[str, Any]) -> str:
-    """A hash of the inputs and of the versions of the libraries that compute the result."""
-    return _hash({"kind": kind, "inputs": inputs, "versions": versions(), "revision": REVISION})
-
-
 def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -174,7 +169,8 @@ def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Ca
 
     A file that is corrupt (each carries a hash of its result) or that belongs to other inputs is replaced.
     """
-    key = key_of(kind, inputs)
+    record = {"kind": kind, "inputs": inputs, "versions": versions()}
+    key = _hash({**record, "revision": REVISION})
     file = None if folder is None else Path(folder) / f"{key[:32]}.json"
     stored = None
     if key not in _memory:
@@ -182,7 +178,6 @@ def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Ca
         _memory[key] = compute() if stored is None else stored
     value = _memory[key]
     if file is not None and stored is None and _load(file, inputs) is None:
-        record = {"kind": kind, "inputs": inputs, "versions": versions()}
         atomic.write_json(file, {**record, "value": value, "sha256": _hash(value)})
     return value
 

@@ -230,9 +230,8 @@ def recorded_event(loss: PrivacyLoss, noise: NoiseDistribution) -> str | None:
 
     None for noise that is not Gaussian, and for a loss with many atoms or on coins (``accounting.shifts``).
     """
-    small = noise is NoiseDistribution.GAUSSIAN and _atoms(loss) <= _MOST_ATOMS
-    small = small and all(type(part.shift) is Shift for part in loss)
-    return repr(dp_event(loss)) if small else None
+    plain = noise is NoiseDistribution.GAUSSIAN and all(type(part.shift) is Shift for part in loss)
+    return repr(dp_event(loss)) if plain and _atoms(loss) <= _MOST_ATOMS else None
 
 
 def _atoms(loss: PrivacyLoss) -> int:

@@ -58,24 +58,19 @@ def exact_mu(loss: PrivacyLoss) -> float | None:
     return math.sqrt(total)
 
 
-def chi_square(sensitivities: tuple[float, ...], probabilities: tuple[float, ...], sigma: float) -> float:
-    """χ²(P‖Q) of one step, Σ_jl p_j p_l e^{s_j s_l/σ²} - 1; the variance of its loss in the CLT."""
-    values = np.asarray(sensitivities) / sigma
-    weights = np.asarray(probabilities)
-    with np.errstate(over="ignore"):
-        moved = np.expm1(np.outer(values, values))
-    return float(weights @ moved @ weights)
-
-
+@np.errstate(over="ignore")
 def step_chi_square(sigma: float, shift: Shift) -> float:
-    """:func:`chi_square` of any kind of shift, roughly where the unit's coin is in both neighbours."""
+    """χ²(P‖Q) of one step, Σ_jl p_j p_l e^{s_j s_l/σ²} - 1: the variance of its loss in the central limit.
+
+    Rough where the unit's coin is in both neighbours.
+    """
     if isinstance(shift, Told):
         squares = ((weight, steps, step_chi_square(sigma, part)) for weight, steps, part in shift.parts)
-        with np.errstate(over="ignore"):
-            return float(sum(weight * np.expm1(steps * np.log1p(square)) for weight, steps, square in squares))
+        return float(sum(weight * np.expm1(steps * np.log1p(square)) for weight, steps, square in squares))
     if isinstance(shift, Joined):
         return max(steps * step_chi_square(sigma * ratio, part) for ratio, steps, part in shift.parts)
-    return chi_square(shift.sensitivities, shift.probabilities, sigma)
+    values, weights = np.asarray(shift.sensitivities) / sigma, np.asarray(shift.probabilities)
+    return float(weights @ np.expm1(np.outer(values, values)) @ weights)
 
 
 def clt_mu(loss: PrivacyLoss) -> float:

@@ -24,7 +24,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
-from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
+from subjectdp.plan.rules import executed_rounds, expected_batch, round_steps
 
 
 def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
@@ -123,7 +123,8 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
         # Group sizes with a probability below 1e-15 get no noise level; drawing one stops the run.
         possible = max(silo.max_items_per_subject for silo in plan.silos)
         largest = min(possible, published.largest_likely_group(plan.silos, plan.rounds, 1e-15))
-        exact = published.exact_group_sizes(plan.silos, plan.rounds)
+        # sizes with a chance of more than 1e-6 deserve the exact accountant
+        exact = min(published.EXACT_GROUPS, published.largest_likely_group(plan.silos, plan.rounds, 1e-6))
         tables = {loss: published.group_noise(loss, settings, largest, exact) for loss in set(losses)}
         chosen = tuple(
             tables[loss][: silo.max_items_per_subject] for loss, silo in zip(losses, plan.silos, strict=True)
@@ -178,10 +179,7 @@ def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
 
     A divisor of its own would be a learning rate of its own: it changes the noise of the sum and its sensitivity.
     """
-    if plan.mechanism.trust is TrustModel.LOCAL:
-        return plan
-    divisors = {silo.divisor for silo in plan.silos}
-    if len(divisors) == 1:
+    if plan.mechanism.trust is TrustModel.LOCAL or len({silo.divisor for silo in plan.silos}) == 1:
         return plan
     common = sum(silo.divisor for silo in plan.silos) / len(plan.silos)
     return replace(plan, silos=tuple(replace(silo, divisor=common) for silo in plan.silos))
@@ -275,16 +273,13 @@ def with_prediction(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     kept = plan.mechanism.divisor_rule is DivisorRule.ONE or plan.mechanism.clipping is Clipping.PER_UPDATE
     factor = 1.0 if kept else present / wanted
     full = tuple(silo.noise_multiplier for silo in plan.silos)
-    silos = (replace(silo, noise_multiplier=silo.noise_multiplier * factor) for silo in plan.silos)
-    return replace(plan, silos=tuple(silos), prediction=Prediction(wanted, present, full))
+    plan = with_noise_multipliers(plan, [sigma * factor for sigma in full], by_size=False)
+    return replace(plan, prediction=Prediction(wanted, present, full))
 
 
 def predicted_plan(plan: PrivacyPlan) -> PrivacyPlan | None:
     """The plan of the federation that the noise was made for; None where the run's noise is for its own subjects."""
     if plan.prediction is None:
         return None
-    silos = (
-        replace(silo, noise_multiplier=value)
-        for silo, value in zip(plan.silos, plan.prediction.noise_multipliers, strict=True)
-    )
-    return replace(plan, silos=tuple(silos), prediction=None)
+    full = with_noise_multipliers(plan, plan.prediction.noise_multipliers, by_size=False)
+    return replace(full, prediction=None)

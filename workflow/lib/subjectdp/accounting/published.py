@@ -12,7 +12,7 @@ from subjectdp.accounting.calibration import cached, calibrate_many, calibrate_n
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, subject_sampling_probability, with_noise
 from subjectdp.accounting.shifts import Shift, sampled_gaussian
-from subjectdp.accounting.sound import typical_group_size
+from subjectdp.accounting.sound import participants, typical_group_size
 from subjectdp.plan.plan import (
     FederationFacts,
     Horizontal,
@@ -24,7 +24,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
-from subjectdp.plan.rounds import expected_batch, silos_in_round
+from subjectdp.plan.rules import expected_batch, silos_in_round
 
 EXACT_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi on a coarse ladder of Z
 _LADDER = 1.1
@@ -103,14 +103,9 @@ def group_noise(
 
     ``exact``: sizes up to here are accounted by the plan's accountant, see :func:`group_table`.
     """
-    compute = partial(group_table, loss, settings.epsilon, settings.delta, largest, settings.accountant, exact)
+    compute = partial(group_table, loss, settings, largest, exact)
     key = _loss_key(loss, settings, largest=largest, exact=exact)
     return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
-
-
-def exact_group_sizes(schedules: Iterable[SiloSchedule], rounds: int) -> int:
-    """Sizes that deserve the exact accountant: those with a chance of more than 1e-6 over the run, at least 8."""
-    return min(EXACT_GROUPS, largest_likely_group(schedules, rounds, 1e-6))
 
 
 def largest_likely_group(schedules: Iterable[SiloSchedule], rounds: int, chance: float) -> int:
@@ -132,15 +127,14 @@ def group_target(epsilon: float, delta: float, size: int) -> tuple[float, float]
     return share, math.log(delta) - math.log(size) - (size - 1) * share
 
 
-def group_table(
-    loss: PrivacyLoss, epsilon: float, delta: float, largest: int, accountant: str = "pld", exact: int = EXACT_GROUPS
-) -> list[float]:
+def group_table(loss: PrivacyLoss, settings: PlanSettings, largest: int, exact: int = EXACT_GROUPS) -> list[float]:
     """The table behind :func:`group_noise`; on the coarse grid, at most 0.2 % above the finest value.
 
     Sizes above ``exact``, and targets whose δ is beyond a grid's rounding, are accounted by Rényi divergences on a
     ladder of sizes, each size taking the value of the next rung: larger than needed, never smaller.
     """
     table: list[float] = []
+    epsilon, delta = settings.epsilon, settings.delta
     while len(table) < largest:
         size = rung = len(table) + 1
         share, log_delta = group_target(epsilon, delta, size)
@@ -152,7 +146,7 @@ def group_table(
             if size > 2:  # from the last two by a power law in Z
                 power = math.log(table[-1] / table[-2]) / math.log((size - 1) / (size - 2))
                 guess = table[-1] * math.pow(size / (size - 1), min(2.0, power))
-            value = calibrate_noise_multiplier(loss, share, math.exp(log_delta), accountant, guess, SEARCH)
+            value = calibrate_noise_multiplier(loss, share, math.exp(log_delta), settings.accountant, guess, SEARCH)
         table.extend([max([value, *table[-1:]])] * (rung - size + 1))
     return table
 
@@ -181,7 +175,7 @@ def published_epsilon(plan: PrivacyPlan) -> float:
     """
     facts, settings, copies = facts_of(plan), plan.settings, 1.0
     if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
-        copies = math.sqrt(silos_in_round(len(plan.silos), settings) - settings.colluding_silos)
+        copies = math.sqrt(participants(plan) - settings.colluding_silos)
     grouped, worst = plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH, 0.0
     seen: set[tuple[PrivacyLoss, int]] = set()
     for index, schedule in enumerate(plan.silos):

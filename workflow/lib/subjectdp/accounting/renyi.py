@@ -369,22 +369,21 @@ SKELLAM_ORDERS = tuple(range(2, 64))
 
 @dataclass(frozen=True)
 class SkellamMechanism:
-    """Integer noise Skellam(μ, μ) with variance (scale·σ·C)² on gradients scaled by ``scale`` and rounded.
+    """Integer noise Skellam(μ, μ) with variance (scale·σ)² on gradients clipped to 1, scaled by ``scale`` and rounded.
 
-    ``noise_multiplier``: std of the noise over the clip norm, of the whole sum. ``scale``: quantisation steps per unit
-    of the gradient; ``dimension``: number of parameters (for the L1 sensitivity).
+    ``noise_multiplier``: std of the noise over the clip norm, of the whole sum. ``scale``: quantisation steps in a clip
+    norm; ``dimension``: number of parameters (for the L1 sensitivity).
     """
 
     noise_multiplier: float
-    clip_norm: float = 1.0
     scale: float = 2.0**16
     dimension: int = PARAMETERS
 
     def divergence(self, order: int) -> float:
         """Agarwal et al., Theorem 3.5, with Δ₁ = min(√d Δ₂, Δ₂²)."""
-        l2 = self.scale * self.clip_norm
+        l2 = self.scale
         l1 = min(math.sqrt(self.dimension) * l2, l2 * l2)
-        variance = (self.scale * self.noise_multiplier * self.clip_norm) ** 2
+        variance = (self.scale * self.noise_multiplier) ** 2
         correction = min(((2 * order - 1) * l2**2 + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance))
         return order * l2**2 / (2 * variance) + correction
 

@@ -70,11 +70,11 @@ class Shift:
             masses.extend(probability * further for further in other.probabilities)
         return Shift.of(values, masses).trimmed()
 
-    def trimmed(self, tail: float = _TAIL) -> Shift:
+    def trimmed(self) -> Shift:
         """Moves the upper tail's mass to the largest sensitivity: fewer atoms, and never a smaller ε."""
         probabilities = np.asarray(self.probabilities)
         above = np.cumsum(probabilities[::-1])[::-1]
-        keep = int(np.searchsorted(-above, -tail, side="right"))  # atoms whose upper mass exceeds the tail
+        keep = int(np.searchsorted(-above, -_TAIL, side="right"))  # atoms whose upper mass exceeds the tail
         if keep >= len(probabilities) - 1:
             return self
         values = (*self.sensitivities[:keep], self.sensitivities[-1])

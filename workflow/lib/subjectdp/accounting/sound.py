@@ -43,7 +43,7 @@ from subjectdp.plan.plan import (
     SiloSchedule,
     TrustModel,
 )
-from subjectdp.plan.rounds import expected_batch
+from subjectdp.plan.rules import expected_batch, silos_in_round
 
 FEW_LOSSES = 24  # more are searched for the worst by their bounds
 _unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for the same ones again
@@ -61,7 +61,9 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
     summed = noise_is_summed(plan)
     if plan.mechanism.shared_budget:
-        return budget_losses(plan, unit, every_silo, noise_copies(plan) if summed else 1.0)
+        shift = _budget_shift(plan, unit, every_silo)
+        sigma = least_noise(plan.silos) * (noise_copies(plan) if summed else 1.0)
+        return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
     silos = [_silo_run(plan, silo) for silo in range(len(plan.silos))]
     several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
     drawn = plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(silos)
@@ -117,8 +119,7 @@ def releases(plan: PrivacyPlan, schedule: SiloSchedule) -> int:
 
 def participants(plan: PrivacyPlan) -> int:
     """Silos that take part in a round."""
-    chosen = plan.settings.silos_per_round
-    return len(plan.silos) if chosen is None else chosen
+    return silos_in_round(len(plan.silos), plan.settings)
 
 
 def noise_copies(plan: PrivacyPlan) -> float:
@@ -178,9 +179,9 @@ def averaged_noise(plan: PrivacyPlan) -> float:
     if rule is not NoiseRule.CONSTANT or divisor is DivisorRule.REALISED_SUBJECTS:
         read = f"noise {rule}, divisor {divisor}"
         raise expected("noise on the average of the plan", read, "public constants", PrivacyError)
-    chosen, silos = plan.settings.silos_per_round, plan.silos
-    if chosen is not None and chosen != len(silos):
-        raise expected("silos_per_round of the plan", chosen, f"all {len(silos)}, or null", PrivacyError)
+    silos = plan.silos
+    if participants(plan) != len(silos):
+        raise expected("silos_per_round of the plan", participants(plan), f"all {len(silos)}, or null", PrivacyError)
     sums = [silo.noise_multiplier for silo in silos]
     whole = sum(silo.divisor for silo in silos)
     if plan.mechanism.trust is TrustModel.CENTRAL:
@@ -350,16 +351,6 @@ def expected_subjects(schedule: SiloSchedule) -> float:
     """The public divisor m̄ = subjects · (1 - (1-q)^k̄) with k̄ = items/subjects, at least 1 (items are sampled)."""
     mean = schedule.items / max(1, schedule.subjects)
     return max(1.0, schedule.subjects * subject_sampling_probability(schedule.sampling_probability, mean))
-
-
-def budget_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool, noise_copies: float) -> list[PrivacyLoss]:
-    """The loss of an item, of a subject at all of its silos, or (not ``every_silo``) of its items at one of them.
-
-    ``noise_copies``: noise of what the observer sees, in noise multipliers of a silo. Raises PrivacyError for whole
-    silos, which nothing bounds.
-    """
-    shift = _budget_shift(plan, unit, every_silo)
-    return [(MixtureSteps(least_noise(plan.silos) * noise_copies, shift, _rounds_charged(plan, shift)),)]
 
 
 def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:

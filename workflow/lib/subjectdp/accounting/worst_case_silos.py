@@ -4,11 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from subjectdp.accounting.epsilon import comparing_grid, loss_masses
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, merged
@@ -16,8 +16,6 @@ from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.mixture_pld import hockey_sticks
 from subjectdp.accounting.shifts import Joined
 from subjectdp.plan.plan import SiloSchedule
-
-Floats = NDArray[np.float64]
 
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
 _LIKENESS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5, math.inf)  # factors for merging silos, if there are many
@@ -184,7 +182,7 @@ class _Losses:
         self._run, self._tolerated = run, _TOLERATED * delta
         losses = [(run(silo),) for silo in set(silos)]
         self._grid = max(comparing_grid(loss) for loss in losses)
-        self._known: dict[SiloRun, tuple[int, Floats]] = {}
+        self._masses = cache(lambda silo: loss_masses(run(silo), self._grid))
 
     def size(self, silo: SiloRun) -> float:
         """The variance of its loss in the central limit."""
@@ -201,11 +199,6 @@ class _Losses:
             for at, masses in ((low, first), (other, second))
         ]
         return bool(np.all(deltas[1] <= deltas[0] + self._tolerated))
-
-    def _masses(self, silo: SiloRun) -> tuple[int, Floats]:
-        if silo not in self._known:
-            self._known[silo] = loss_masses(self._run(silo), self._grid)
-        return self._known[silo]
 
 
 def _rounded_up(silos: Sequence[SiloRun]) -> list[SiloRun]:

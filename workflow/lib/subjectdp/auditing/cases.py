@@ -80,9 +80,9 @@ class Case:
         return replace(plan, mechanism=replace(plan.mechanism, claimed_unit=self.unit))
 
 
-def federation(silos: int, held: int, items: int = ITEMS, subjects: int = SUBJECTS) -> FederationFacts:
+def federation(silos: int, held: int, subjects: int = SUBJECTS) -> FederationFacts:
     """Equal silos with an enforced cap on a subject's items; ``held`` of them may hold the same subject."""
-    return FederationFacts((items,) * silos, (subjects,) * silos, (CAP,) * silos, True, CAP, held, subjects)
+    return FederationFacts((ITEMS,) * silos, (subjects,) * silos, (CAP,) * silos, True, CAP, held, subjects)
 
 
 def plan_settings(

@@ -21,6 +21,7 @@ from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
 from subjectdp.auditing.training_audit import Canaries, TrainingSetup, audit_training, plan_with_canaries
 from subjectdp.auditing.vector import MinibatchDistribution, VectorBatch, World, canary_items, claimed_unit
 from subjectdp.io.atomic import write_frame, write_json
+from subjectdp.io.printing import strict
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import Mechanism, PrivacyPlan, PrivacyUnit
@@ -124,14 +125,9 @@ def write_suite(
     summary: dict[str, Any] = {"size": size, "seed": seed, "confidence": CONFIDENCE, "delta": cases.DELTA}
     for verdict in ("refuted", "not refuted"):
         summary[verdict.replace(" ", "_")] = [each.name for each in findings if each.verdict == verdict]
-    summary["findings"] = [_finite({**finding.row(), **finding.details}) for finding in findings]
+    summary["findings"] = strict([{**finding.row(), **finding.details} for finding in findings])
     write_json(json, summary)
     return findings
-
-
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with null for NaN and infinity, which JSON does not have."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Finding:
@@ -206,7 +202,7 @@ def _leaks(size: Size, seed: int, cache_dir: Path | str | None) -> Iterator[Find
 
     parameters, steps = 1000, _LEAK_STEPS[size]
     declared = mechanism("local_group_dp", None, cases.PUBLISHED)
-    facts = cases.federation(1, 1, subjects=cases.ITEMS - cases.CAP + 1)
+    facts = cases.federation(1, 1, cases.ITEMS - cases.CAP + 1)
     plan = make_plan(declared, facts, cases.plan_settings(cases.PUBLISHED, 100, None, cache_dir))
     bound = noise_level_leak(plan, parameters, steps, _LEAK_RUNS[size], seed)
     yield leak("noise_level_leak", declared, f"{parameters} parameters, {steps} steps, all others one item", bound)

@@ -39,12 +39,7 @@ def validated(model: type[_Model], content: Any, prefix: str = "") -> _Model:
     try:
         return model.model_validate(content)
     except ValidationError as problem:
-        raise config_error(problem, model, prefix) from None
-
-
-def config_error(problem: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigError:
-    """All of ``problem`` as one ConfigError with a line for each; ``prefix`` goes before every dotted key."""
-    return _joined(line for details in problem.errors() for line in _lines(details, model, prefix))
+        raise _joined(line for details in problem.errors() for line in _lines(details, model, prefix)) from None
 
 
 def raise_all(problems: Iterable[str]) -> None:
@@ -85,9 +80,9 @@ def as_nested(key: str, value: object) -> str:
 
 
 @cache
-def dotted_keys(model: type[BaseModel], prefix: str = "") -> tuple[str, ...]:
+def dotted_keys(model: type[BaseModel]) -> tuple[str, ...]:
     """All keys of ``model``, sections before what they hold: ``("seed", "data", "data.dataset", ...)``."""
-    return tuple(key for key, _ in walk_fields(model, prefix))
+    return tuple(key for key, _ in walk_fields(model))
 
 
 def walk_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

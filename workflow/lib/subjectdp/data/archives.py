@@ -115,10 +115,6 @@ def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
                 content = stream.read(largest + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read or is a damaged gzip file ({_reason(error)}): get it again.") from None
-    return _checked_text(path, content, largest)
-
-
-def _checked_text(path: Path, content: bytes, largest: int) -> bytes:
     if len(content) > largest:
         raise DataError(f"{path} has more than {largest} bytes: no text of this project has.")
     refuse_web_page(content[:512], path)

@@ -1,9 +1,8 @@
 """FEMNIST and Shakespeare as Flower Labs (parquet, CSV) and TensorFlow Federated (HDF5) hand them around.
 
 Flower Labs: ``image`` (a PNG, or a struct with its bytes), ``writer_id``, ``character`` (0 to 61); ``character_id``,
-``x`` (80 characters), ``y``. TensorFlow Federated: ``examples/<client>/pixels`` (28 x 28, 1 is the
-background) and ``label``;
-``examples/<client>/snippets``, lines of a play. Train and test files are pooled, as LEAF's are.
+``x`` (80 characters), ``y``. TensorFlow Federated: ``examples/<client>/pixels`` (28 x 28, 1 is the background) and
+``label``; ``examples/<client>/snippets``, lines of a play. Train and test files are pooled, as LEAF's are.
 """
 
 from __future__ import annotations

@@ -280,9 +280,7 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
     prepared = load_prepared(prepared_folder, verify=True)
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)
-    fraction = run.data.test_fraction
-    if fraction is None:
-        fraction = DATASETS[prepared.dataset].test_fraction
+    fraction = run.data.test_fraction or DATASETS[prepared.dataset].test_fraction
     splits = split_items(prepared, run.seed, fraction, run.data.validation_fraction)
     partition = partition_subjects(splits, prepared.subject_ids, run.partition, run.seed)
     partition.facts["data"] = {

@@ -64,7 +64,7 @@ def prepare_dataset(
     """
     started = time.monotonic()
     inputs = _read_record(source_folder, data)
-    fraction = chosen_test_fraction(data)
+    fraction = data.test_fraction or DATASETS[data.dataset].test_fraction
     content = read_source(data, source_folder)
     check_expected(count_content(content, fraction), data.expected)
     meta = write_prepared(prepared_folder, content, data.source, inputs, fraction, input_fingerprint)
@@ -76,11 +76,6 @@ def prepare_dataset(
         f"{counts['users_after_split']} users left at the split; prepared in {time.monotonic() - started:.1f} s"
     )
     return meta
-
-
-def chosen_test_fraction(data: DataConfig) -> float:
-    """``data.test_fraction``, or the data set's default."""
-    return DATASETS[data.dataset].test_fraction if data.test_fraction is None else data.test_fraction
 
 
 def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
@@ -123,7 +118,7 @@ def inspect_source(data: DataConfig) -> dict[str, Any]:
         started = time.monotonic()
         content = read_source(data, Path(data.path or temporary), decode=False)
     check_content(content)
-    fraction = chosen_test_fraction(data)
+    fraction = data.test_fraction or DATASETS[data.dataset].test_fraction
     counts = count_content(content, fraction)
     return {
         "dataset": data.dataset,

@@ -18,7 +18,7 @@ from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.sizes import leaf_sizes, table_sizes
 from subjectdp.models.catalogue import MODELS
-from subjectdp.plan.rounds import executed_rounds, expected_batch, round_steps
+from subjectdp.plan.rules import executed_rounds, expected_batch, round_steps
 
 if TYPE_CHECKING:
     from subjectdp.config.run import RunConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 def print_json(content: Any) -> None:
     """Prints strict JSON: a number that is not finite becomes null."""
-    print(json.dumps(_strict(content), indent=2, sort_keys=False, default=str, allow_nan=False))
+    print(json.dumps(strict(content), indent=2, sort_keys=False, default=str, allow_nan=False))
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -67,11 +67,12 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _strict(content: Any) -> Any:
+def strict(content: Any) -> Any:
+    """The content with None for NaN and infinity, which JSON does not have."""
     if isinstance(content, dict):
-        return {str(key): _strict(value) for key, value in content.items()}
+        return {str(key): strict(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_strict(value) for value in content]
+        return [strict(value) for value in content]
     if isinstance(content, float) and not math.isfinite(content):
         return None
     return content

@@ -1,9 +1,13 @@
-"""The rules of a privacy plan that need no data: checked when a run is configured and when a plan is made.
+"""The rules of a privacy plan that need no data, and how many rounds and steps its settings give.
 
-Messages name the configuration's keys.
+Rules are checked when a run is configured and when a plan is made. Messages name the configuration's keys.
 """
 
+from __future__ import annotations
+
+import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -12,12 +16,16 @@ from subjectdp.plan.plan import (
     Accountant,
     AccountingMode,
     Clipping,
+    Horizontal,
     Mechanism,
     NoiseDistribution,
     PlanSettings,
     SamplingMethod,
     TrustModel,
 )
+
+if TYPE_CHECKING:
+    from subjectdp.config.sections import TrainingConfig
 
 LEAST_NOISE = 1e-5
 """Smallest noise multiplier that is accounted for, and the smallest that a calibration gives."""
@@ -53,13 +61,9 @@ def check_ranges(settings: PlanSettings) -> None:
 
 def problems(mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enforced: bool) -> Iterator[SubjectDPError]:
     """Every rule that the settings break; arguments as for :func:`check`."""
-    yield from _silos(settings, silos)
-    yield from _observers(mechanism, settings)
-    yield from _least_noise(settings)
-    yield from _mode(mechanism, settings)
-    yield from _prediction(settings)
+    yield from _silos(mechanism, settings, silos)
+    yield from _noise(mechanism, settings)
     yield from _sampling(mechanism, settings)
-    yield from _integer_noise(settings)
     yield from _fused_steps(mechanism, settings, silos)
     if settings.mode is AccountingMode.SOUND:
         yield from _soundness(mechanism, settings, cap_enforced)
@@ -73,19 +77,16 @@ def _lines(problem: ValidationError) -> Iterator[str]:
         yield str(expected(key, details["input"], allowed))
 
 
-def _silos(settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:
+def _silos(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:
     taking_part = settings.silos_per_round or silos
     if taking_part > silos:
         yield expected("training.silos_per_round", taking_part, f"at most partition.silos ({silos})")
     if settings.colluding_silos >= taking_part:
         allowed = f"fewer than the {taking_part} silos of a round"
         yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
-
-
-def _observers(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
-    """Who tells its noise matters only where the noise of other silos protects."""
     if mechanism.trust is TrustModel.SECURE_AGGREGATION:
         return
+    # who tells its noise matters only where the noise of other silos protects
     if settings.colluding_silos:
         allowed = f"0 under {mechanism.trust} trust (no silo's noise hides behind another's)"
         yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
@@ -93,15 +94,10 @@ def _observers(mechanism: Mechanism, settings: PlanSettings) -> Iterator[Subject
         yield expected("joint.own_noise_only", True, f"false under {mechanism.trust} trust")
 
 
-def _least_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
-    """Below the least noise ε is in the billions: no accountant's grid holds it."""
-    given = settings.noise_multiplier
-    if given is not None and 0 < given < LEAST_NOISE:
+def _noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
+    given, updates = settings.noise_multiplier, mechanism.clipping is Clipping.PER_UPDATE
+    if given is not None and 0 < given < LEAST_NOISE:  # below, ε is in the billions: no accountant's grid holds it
         yield expected("privacy.noise_multiplier", given, f"at least {LEAST_NOISE} (or 0 for no noise)")
-
-
-def _mode(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
-    updates = mechanism.clipping is Clipping.PER_UPDATE
     if settings.mode is not AccountingMode.SOUND and (mechanism.beyond_papers or updates):
         chosen = f"algorithm.name is {mechanism.algorithm}" if mechanism.beyond_papers else "joint.clipping is update"
         allowed = f"sound when {chosen} (no paper of this project publishes it)"
@@ -109,16 +105,15 @@ def _mode(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPErr
     if updates and settings.noise_distribution is not NoiseDistribution.GAUSSIAN:
         allowed = "gaussian when joint.clipping is update"
         yield expected("joint.noise", settings.noise_distribution, allowed)
-
-
-def _prediction(settings: PlanSettings) -> Iterator[SubjectDPError]:
     key, subjects = "privacy.predicted_subjects", settings.predicted_subjects
-    if subjects is None:
-        return
-    if settings.mode is not AccountingMode.SOUND:
+    if subjects is not None and settings.mode is not AccountingMode.SOUND:
         yield expected(key, subjects, "null unless privacy.mode is sound", PrivacyError)
-    if settings.noise_multiplier is not None:
+    if subjects is not None and given is not None:
         yield expected(key, subjects, "null where privacy.noise_multiplier is given")
+    skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
+    if skellam and settings.accountant not in (Accountant.RDP_INTEGER, Accountant.MIRONOV):
+        allowed = "rdp when joint.noise is skellam (Rényi bounds; rdp_integer in a plan), or mironov as published"
+        yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
 
 
 def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
@@ -134,13 +129,6 @@ def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectD
             else f"training.sampling is {settings.sampling}"
         )
         yield expected("training.sampling_fraction", settings.sampling_fraction, f"null when {drawn}")
-
-
-def _integer_noise(settings: PlanSettings) -> Iterator[SubjectDPError]:
-    skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
-    if skellam and settings.accountant not in (Accountant.RDP_INTEGER, Accountant.MIRONOV):
-        allowed = "rdp when joint.noise is skellam (Rényi bounds; rdp_integer in a plan), or mironov as published"
-        yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
 
 
 def _fused_steps(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:
@@ -192,3 +180,33 @@ def _joint_noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[Subje
     if not settings.linear_updates:
         allowed = f"sgd or momentum {where} (Adam's steps do not add up to a sum of noisy gradients; {instead})"
         yield expected("training.optimizer.name", "adam", allowed, PrivacyError)
+
+
+def silos_in_round(silos: int, settings: PlanSettings) -> int:
+    """s, the silos that take part in one round, of ``silos``."""
+    return silos if settings.silos_per_round is None else settings.silos_per_round
+
+
+def executed_rounds(mechanism: Mechanism, settings: PlanSettings, silos: int) -> int:
+    """Rounds that are run: floor(R/√s), at least 1, under the papers' Theorem 3.10/3.13; else R.
+
+    The rule concerns only as_published runs of algorithms that the papers compose over silos.
+    """
+    composed = settings.mode is AccountingMode.AS_PUBLISHED and mechanism.horizontal_composition
+    if not composed or settings.horizontal is not Horizontal.ROUNDS_OVER_SQRT_S:
+        return settings.rounds
+    return max(1, math.isqrt(settings.rounds * settings.rounds // silos_in_round(silos, settings)))
+
+
+def expected_batch(settings: PlanSettings | TrainingConfig, items: float) -> float:
+    """Expected items of a mini-batch of a silo with ``items``: B, or q times its items."""
+    q = settings.sampling_fraction
+    return float(settings.batch_size) if q is None else q * items
+
+
+def round_steps(settings: PlanSettings | TrainingConfig, items: int) -> int:
+    """Local steps of a round at a silo with ``items``; epochs of ceil(items / B) or ceil(1 / q), if none are given."""
+    if settings.local_steps is not None:
+        return settings.local_steps
+    q = settings.sampling_fraction
+    return settings.local_epochs * (math.ceil(items / settings.batch_size) if q is None else math.ceil(1 / q))

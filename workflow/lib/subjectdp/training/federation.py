@@ -80,15 +80,6 @@ def restore_optimiser(optimiser: Optimiser, state: dict[str, Tensor], vector: Te
         optimiser.load_state_dict({"state": {0: state}, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
-def check_linear(plan: PrivacyPlan, optimiser: OptimizerConfig) -> None:
-    """Raises PrivacyError for Adam at silos whose plan counts on a sum of noisy gradients."""
-    mechanism = plan.mechanism
-    summed = mechanism.trust is TrustModel.SECURE_AGGREGATION and not mechanism.noised_after_steps
-    if summed and plan.settings.linear_updates and optimiser.name == "adam":
-        allowed = "sgd or momentum: the plan says that the silos' updates are linear in their noisy gradients"
-        raise expected("training.optimizer.name", optimiser.name, allowed, PrivacyError)
-
-
 @dataclass(frozen=True)
 class Federation:
     """The parts of a run that no round changes.
@@ -110,7 +101,11 @@ class Federation:
     averaged_rounds: float | None = None  # last part of the rounds whose mean model is reported; None: the last model
 
     def __post_init__(self) -> None:
-        check_linear(self.plan, self.optimiser)
+        mechanism, name = self.plan.mechanism, self.optimiser.name
+        summed = mechanism.trust is TrustModel.SECURE_AGGREGATION and not mechanism.noised_after_steps
+        if summed and self.plan.settings.linear_updates and name == "adam":
+            allowed = "sgd or momentum: the plan says that the silos' updates are linear in their noisy gradients"
+            raise expected("training.optimizer.name", name, allowed, PrivacyError)
         if self.plan.settings.noise_distribution is NoiseDistribution.SKELLAM:
             _ = self.integer_noise  # refused now, not in the first round
 

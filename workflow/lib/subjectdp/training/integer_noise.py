@@ -1,9 +1,9 @@
-"""Integer noise in a federation: the grid, secure sums, sums of rounded gradients."""
+"""Integer noise in a federation: the grid, sums of rounded gradients."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from torch.func import functional_call, grad, vmap
 
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.errors import ConfigError, PrivacyError, expected
-from subjectdp.noise.secure_sum import modular_sum
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import PrivacyPlan
 
@@ -31,10 +30,6 @@ class IntegerNoise:
 
     grid: Grid  # of steps C over 2^bits
     unit: float  # how far one integer moves a parameter
-
-    def secure_sum(self, updates: Iterable[Tensor]) -> Tensor:
-        """Σ of integer vectors (P,) in the ring; DataError if it wrapped around."""
-        return torch.from_numpy(modular_sum(update.numpy() for update in updates))
 
 
 def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig) -> IntegerNoise:
@@ -96,8 +91,5 @@ def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor
 
     parameters = {name: value.detach() for name, value in model.named_parameters()}
     gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, labels)
-    return torch.cat([_in_memory_order(gradients[name]).flatten(1) for name in engine.flat.shapes], dim=1)
-
-
-def _in_memory_order(gradients: Tensor) -> Tensor:
-    return gradients.permute(0, 1, 3, 4, 2) if gradients.dim() == 5 else gradients
+    in_order = (gradients[name] for name in engine.flat.shapes)  # of the vector, where convolutions are channels-last
+    return torch.cat([(g.permute(0, 1, 3, 4, 2) if g.dim() == 5 else g).flatten(1) for g in in_order], dim=1)

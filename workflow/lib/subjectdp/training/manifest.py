@@ -13,10 +13,11 @@ from subjectdp.algorithms.registry import label
 from subjectdp.config.fingerprint import fingerprint, training_stages
 from subjectdp.config.paths import FINISHED
 from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes
+from subjectdp.io.printing import strict
 from subjectdp.training import environment
 from subjectdp.training.build import RunInputs
 from subjectdp.training.federation import noise_name
-from subjectdp.training.records import Snapshot, final_round
+from subjectdp.training.records import Snapshot
 
 MANIFEST = "manifest.json"
 RESULT_FILES = ("rounds.parquet", "steps.parquet", "model.safetensors")
@@ -71,7 +72,7 @@ def manifest(
         "environment": environment.describe(device, run.performance.threads),
         "rounds_executed": plan.rounds,
         "resumed_after_rounds": list(reached.resumed_after),
-        "final": final_round(reached.rounds),
+        "final": strict({key: value for key, value in reached.rounds[-1].items() if key != "run_id"}),
         "most_frequent_class": prepared.most_frequent_share(inputs.partition.test_items),
         "wall_seconds": round(reached.wall_seconds, 3),
         "peak_memory_mb": round(environment.peak_memory_mb(device), 1),
@@ -90,11 +91,6 @@ def is_complete(folder: Path, identity: Mapping[str, str], name: str = MANIFEST)
         return bool(is_intact(record) and record["identity"] == dict(identity) and record["files"] == files)
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def keep_finished(folder: Path) -> None:
-    """Copies the manifest of a finished run to a file that Snakemake does not delete (:data:`paths.FINISHED`)."""
-    write_bytes(folder / FINISHED, (folder / MANIFEST).read_bytes())
 
 
 def take_back_finished(folder: Path, identity: Mapping[str, str]) -> bool:

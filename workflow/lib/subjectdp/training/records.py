@@ -1,7 +1,6 @@
 """What a run records: local steps, evaluated rounds, its progress, and the state that later rounds start from."""
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from torch import Tensor
 from subjectdp.config.paths import PROGRESS
 from subjectdp.errors import StorageError
 from subjectdp.io.atomic import write_frame, write_json
-from subjectdp.io.printing import clock
+from subjectdp.io.printing import clock, strict
 from subjectdp.sampling.batches import BatchStatistics
 
 log = logging.getLogger(__name__)
@@ -136,7 +135,7 @@ class Recorder:
         done = time.perf_counter() - self._started
         left = done / (row["round"] - self._first_round) * (self.rounds - row["round"])
         shown = ("run_id", "round", "test_accuracy", "test_loss", "validation_accuracy")
-        record = {key: _finite(row[key]) for key in shown}
+        record = strict({key: row[key] for key in shown})
         try:
             write_json(folder / PROGRESS, {**record, "rounds": self.rounds, "seconds_left": round(left)})
         except (StorageError, OSError) as problem:
@@ -155,11 +154,6 @@ class Recorder:
         write_frame(folder / "rounds.parquet", pd.DataFrame.from_records(self.round_rows))
 
 
-def final_round(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last evaluated round, for JSON."""
-    return {key: _finite(value) for key, value in rows[-1].items() if key != "run_id"}
-
-
 def also_to(file: Path, report: Callable[[str], None]) -> Callable[[str], None]:
     """A report that also appends each line to ``file``; a line that cannot be written there is a warning in the log."""
 
@@ -172,7 +166,3 @@ def also_to(file: Path, report: Callable[[str], None]) -> Callable[[str], None]:
         report(line)
 
     return both
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from subjectdp.algorithms.base import SiloTask
 from subjectdp.engine.clipping import squared_error
+from subjectdp.noise.secure_sum import modular_sum
 from subjectdp.sampling.batches import silos_of_round
 from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation, descend, make_optimiser, optimiser_state, restore_optimiser
@@ -54,10 +55,6 @@ class GlobalModel:
     def reported(self) -> Tensor:
         """The model that is evaluated and saved, (P,): the average over rounds if there is one, else ``vector``."""
         return self.vector if self._average is None else self._average.vector
-
-    def set(self, model: Tensor) -> None:
-        """θ becomes ``model``."""
-        self.vector.copy_(model)
 
     def descend(self, gradient: Tensor) -> None:
         """θ ← θ − η·gradient, by the rule of the optimiser."""
@@ -156,13 +153,13 @@ class RoundServer:
         return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier)
 
     def set_model(self, model: Tensor) -> None:
-        self._model.set(model)
+        self._model.vector.copy_(model)
 
     def descend(self, gradient: Tensor) -> None:
         self._model.descend(gradient)
 
     def secure_sum(self, updates: Iterable[Tensor]) -> Tensor:
-        return self._federation.integer_noise.secure_sum(updates).to(self.model)
+        return torch.from_numpy(modular_sum(update.numpy() for update in updates)).to(self.model)
 
     @property
     def unit(self) -> float:

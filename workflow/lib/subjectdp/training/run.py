@@ -17,7 +17,7 @@ from safetensors.torch import save
 
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.statements import ItemFacts, privacy_statements
-from subjectdp.config.paths import PROGRESS
+from subjectdp.config.paths import FINISHED, PROGRESS
 from subjectdp.config.run import RunConfig
 from subjectdp.io.atomic import write_bytes, write_json
 from subjectdp.io.freed_memory import keep_freed_memory
@@ -29,15 +29,7 @@ from subjectdp.training import environment
 from subjectdp.training.build import RunInputs, make_federation, read_inputs
 from subjectdp.training.checkpoints import Checkpoints, forget_secret, run_secret
 from subjectdp.training.federation import Federation
-from subjectdp.training.manifest import (
-    MANIFEST,
-    RESULT_FILES,
-    identity,
-    is_complete,
-    keep_finished,
-    manifest,
-    take_back_finished,
-)
+from subjectdp.training.manifest import MANIFEST, RESULT_FILES, identity, is_complete, manifest, take_back_finished
 from subjectdp.training.records import Recorder, Snapshot, StepLog, also_to
 from subjectdp.training.rounds import Ask, GlobalModel, evaluate, run_round
 
@@ -222,7 +214,7 @@ def _write_results(run: Run, privacy: dict[str, Any], reached: Snapshot) -> None
     write_bytes(run.folder / "model.safetensors", save(tensors))
     content = manifest(run.inputs, privacy, run.identity, run.federation.device, reached, run.folder)
     write_json(run.folder / MANIFEST, content)
-    keep_finished(run.folder)
+    write_bytes(run.folder / FINISHED, (run.folder / MANIFEST).read_bytes())  # which Snakemake does not delete
     _clear(run.folder)
 
 

@@ -68,13 +68,6 @@ class MiniBatch:
         return self._data.batch(self.addresses)
 
 
-def drawn_batch(batch: Batch) -> MiniBatch:
-    """The mini-batch itself; TypeError for one that ``SiloStep.sample_batch`` has not drawn."""
-    if not isinstance(batch, MiniBatch):
-        raise TypeError(f"Expected a mini-batch of SiloStep.sample_batch, got {type(batch).__name__}.")
-    return batch
-
-
 class SiloStep:
     """One local step of one silo (``algorithms.protocols.LocalStep`` and ``IntegerStep``).
 
@@ -85,7 +78,8 @@ class SiloStep:
         self.federation, self.round, self.silo, self.step = federation, round_, silo, step
         self.plan, self.engine = federation.plan, federation.engine
         self._drawn: MiniBatch | None = None
-        self._noise_multiplier = self.plan.silos[silo].noise_multiplier if self._noised_by_server else 0.0
+        noised_by_server = self.plan.mechanism.server_noise and silo != SERVER
+        self._noise_multiplier = self.plan.silos[silo].noise_multiplier if noised_by_server else 0.0
         self._clipped_fraction: Tensor | float = float("nan")
 
     @property
@@ -94,10 +88,6 @@ class SiloStep:
         drawn = BatchStatistics(0, 0, 0) if self._drawn is None else self._drawn.statistics
         place = self.round, self.silo, self.step
         return LoggedStep(*place, drawn, self._noise_multiplier, self._clipped_fraction)
-
-    @property
-    def _noised_by_server(self) -> bool:
-        return self.plan.mechanism.server_noise and self.silo != SERVER
 
     def sample_batch(self) -> MiniBatch:
         if self._drawn is None:
@@ -141,7 +131,9 @@ class SiloStep:
         return self._sum_of_subjects(batch, updates=True)
 
     def _sum_of_subjects(self, batch: Batch, updates: bool) -> Tensor:
-        subjects, groups, weights = drawn_batch(batch).subject_groups
+        if not isinstance(batch, MiniBatch):
+            raise TypeError(f"Expected a mini-batch of SiloStep.sample_batch, got {type(batch).__name__}.")
+        subjects, groups, weights = batch.subject_groups
         norms_of = self.federation.subject_clip_norms[self.silo, subjects]
         clip_norms = to_device(norms_of, self.federation.device)
         if updates:
@@ -166,22 +158,13 @@ class SiloStep:
 
     def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
         self._noise_multiplier = noise_multiplier
-        return self._noisy(total, self._std(noise_multiplier))
-
-    def _noisy(self, total: Tensor, std: float) -> Tensor:
-        if self.plan.settings.noise_source is NoiseSource.SECURE:
-            return add_secure_gaussian(total, std, self._noise_key)
-        return add_gaussian(total, std, self._noise_key)
-
-    @cached_property
-    def _noise_key(self) -> bytes:
-        return key_bytes(self.federation.seed, Purpose.NOISE, *self._place)
+        std = 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
+        add = add_secure_gaussian if self.plan.settings.noise_source is NoiseSource.SECURE else add_gaussian
+        return add(total, std, key_bytes(self.federation.seed, Purpose.NOISE, *self._place))
 
     def release(self, update: Tensor) -> Tensor:
         """Clip(update, C_i) + N(0, σ²C² I): a silo's one release of the round."""
-        clipped = self.clip(update)
-        self._noise_multiplier = self.plan.silos[self.silo].noise_multiplier
-        return self._noisy(clipped, self._std(self._noise_multiplier))
+        return self.add_noise(self.clip(update), self.plan.silos[self.silo].noise_multiplier)
 
     def rounded_sum(self, batch: Batch) -> Tensor:
         generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._place)
@@ -208,9 +191,6 @@ class SiloStep:
 
     def _clip_norm(self) -> float:
         return float("inf") if self.plan.clip_norm is None else self.plan.clip_norm
-
-    def _std(self, noise_multiplier: float) -> float:
-        return 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
 
 
 def _share_above(norms: Tensor, bound: float | Tensor) -> Tensor | float:

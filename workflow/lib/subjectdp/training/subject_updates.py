@@ -7,7 +7,7 @@ so do all subjects if the model cannot be batched over its parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -64,7 +64,11 @@ def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Te
 
 
 def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
-    rows = max(1, _MOST_VALUES // engine.flat.size) if _batchable(engine) else 1
+    # the model is this project's own, and has no layer that torch cannot batch
+    batchable = engine.layout is None and not any(
+        isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules()
+    )
+    rows = max(1, _MOST_VALUES // engine.flat.size) if batchable else 1
     start = 0
     for end in range(1, len(sizes) + 1):
         more = end < len(sizes) and end - start < rows
@@ -73,16 +77,16 @@ def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
             start = end
 
 
-def _batchable(engine: ClippingEngine) -> bool:
-    """Whether the model is this project's own, and has no layer that torch cannot batch."""
-    return engine.layout is None and not any(isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules())
-
-
 def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, shares: Tensor) -> None:
     engine = federation.engine
     inputs, labels = (of_items(values, lambda tensor: tensor[items]) for values in (batch.inputs, batch.labels))
     optimiser = make_optimiser(models, federation.optimiser)
-    gradients = vmap(grad(_loss_of(engine)), randomness="error")
+
+    def loss(vector: Tensor, inputs: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+        outputs = functional_call(engine.flat.model, engine.flat.views(vector), (inputs,))
+        return engine.item_loss(outputs, labels) @ shares
+
+    gradients = vmap(grad(loss), randomness="error")
     for _ in range(federation.plan.settings.subject.local_steps):
         if len(items) == 1:
             engine.flat.load(models[0])
@@ -91,14 +95,6 @@ def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, 
         else:
             gradient = gradients(models, inputs, labels, shares).detach()
         descend(optimiser, models, gradient)
-
-
-def _loss_of(engine: ClippingEngine) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    def loss(vector: Tensor, inputs: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
-        outputs = functional_call(engine.flat.model, engine.flat.views(vector), (inputs,))
-        return engine.item_loss(outputs, labels) @ shares
-
-    return loss
 
 
 def _clipped(updates: Tensor, norms: Tensor, clip_norms: Tensor) -> Tensor:

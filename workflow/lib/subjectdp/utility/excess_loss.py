@@ -34,7 +34,7 @@ from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.models.linear import LIPSCHITZ, Logistic
 from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
-from subjectdp.plan.rounds import expected_batch
+from subjectdp.plan.rules import expected_batch
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.records import StepLog

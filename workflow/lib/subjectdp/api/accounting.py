@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
 
 from subjectdp.accounting.make_plan import draft_plan, with_noise_multipliers, with_plan_noise, with_sampling
 from subjectdp.algorithms import registry
@@ -28,8 +28,6 @@ from subjectdp.plan.plan import (
     SubjectSettings,
     TrustModel,
 )
-
-Result = TypeVar("Result")
 
 _SECTION = re.compile(r"\b(partition|training|privacy|joint|subject)\.(?=[a-z])")
 
@@ -61,7 +59,17 @@ def account(
         DataError: counts that cannot be read.
         PrivacyError: a mechanism that cannot be accounted for.
     """
-    return in_words_of_the_api(lambda: _accounted(algorithm, as_counts(counts), schedule, noise_multiplier, delta))
+    with words_of_the_api():
+        chosen, table = _mechanism(algorithm), as_counts(counts)
+        facts = schedule.facts(table)
+        settings = replace(_settings(chosen, facts, schedule), delta=number("delta", delta, below=1))
+        if isinstance(noise_multiplier, Mapping):
+            each = _noise(table.silos, noise_multiplier)
+            draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=min(each)))
+            return _reported(with_noise_multipliers(draft, each), table)
+        noise = number("noise_multiplier", noise_multiplier)
+        draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=noise))
+        return _reported(with_plan_noise(draft, facts), table)
 
 
 def calibrate(
@@ -84,7 +92,7 @@ def calibrate(
         As :func:`account`, and PrivacyError where no noise gives the unit that ε.
     """
 
-    def calibrated() -> PrivacyReport:
+    with words_of_the_api():
         chosen, table = _mechanism(algorithm), as_counts(counts)
         if unit is not None:
             if unit not in list(PrivacyUnit):
@@ -94,8 +102,6 @@ def calibrate(
         settings = replace(_settings(chosen, facts, schedule), epsilon=target, delta=number("delta", delta, below=1))
         draft = _draft(chosen, facts, schedule, settings)
         return _reported(with_plan_noise(draft, facts), table)
-
-    return in_words_of_the_api(calibrated)
 
 
 def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
@@ -117,29 +123,10 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
     return replace(found, trust=TrustModel(trust))
 
 
-def _accounted(
-    algorithm: str | Mechanism,
-    counts: Counts | SiloSizes,
-    schedule: Schedule,
-    noise_multiplier: float | Mapping[str, float],
-    delta: float,
-) -> PrivacyReport:
-    chosen = _mechanism(algorithm)
-    facts = schedule.facts(counts)
-    settings = replace(_settings(chosen, facts, schedule), delta=number("delta", delta, below=1))
-    if isinstance(noise_multiplier, Mapping):
-        each = _noise(counts.silos, noise_multiplier)
-        draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=min(each)))
-        return _reported(with_noise_multipliers(draft, each), counts)
-    noise = number("noise_multiplier", noise_multiplier)
-    draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=noise))
-    return _reported(with_plan_noise(draft, facts), counts)
-
-
 def _reported(plan: PrivacyPlan, counts: Counts | SiloSizes) -> PrivacyReport:
     """The report; warns of a δ that is not below one over the number of people."""
     if plan.delta_warning is not None:
-        warnings.warn(plan.delta_warning, stacklevel=5)
+        warnings.warn(plan.delta_warning, stacklevel=3)
     return PrivacyReport(plan, counts.silos)
 
 
@@ -187,10 +174,11 @@ def _draft(chosen: Mechanism, facts: FederationFacts, schedule: Schedule, settin
     return draft if schedule.sampling_probability is None else with_sampling(draft, schedule.sampling_probability)
 
 
-def in_words_of_the_api(compute: Callable[[], Result]) -> Result:
-    """``compute()``; errors name arguments, not the configuration's keys."""
+@contextmanager
+def words_of_the_api() -> Iterator[None]:
+    """Errors of the block name arguments, not the configuration's keys."""
     try:
-        return compute()
+        yield
     except SubjectDPError as problem:
         text = _SECTION.sub("", str(problem)).replace("local_steps", "steps")
         raise type(problem)(text) from problem

@@ -62,8 +62,10 @@ def check_model(
     return unused
 
 
-def check_keeps_nothing(model: nn.Module, item_loss: ItemLoss, inputs: Inputs, targets: Any, layout: Layout) -> None:
-    """Tries a model whose passes are each of one person alone: none may leave anything for the next.
+def check_keeps_nothing(
+    model: nn.Module, item_loss: ItemLoss, inputs: Inputs, targets: Any, layout: Layout
+) -> list[str]:
+    """Tries a model whose passes are each of one person alone: none may leave anything for the next. Returns no names.
 
     Raises:
         ModelError: a pass changes parameters or buffers, or what the next pass gives; a model that cannot be copied.
@@ -72,6 +74,7 @@ def check_keeps_nothing(model: nn.Module, item_loss: ItemLoss, inputs: Inputs, t
     with in_words("The module"), _generators_kept(), torch.enable_grad():
         trial.check_left_alone()
         trial.check_after_others()
+    return []
 
 
 def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:

@@ -26,7 +26,7 @@ from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import autocast_on, number_of, of_items, tensors_in
+from subjectdp.engine.inputs import autocast_on, number_of, of_items, taken, tensors_in
 from subjectdp.engine.layout import Layout, refuse_by_name, replace_batch_norm
 from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, check_numbers, expected, unknown
@@ -276,7 +276,7 @@ def clip_sum(
     check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
     items = number_of(targets)
-    some, wanted = (of_items(values, lambda tensor: tensor[_tried(items)]) for values in (inputs, targets))
+    some, wanted = (taken(values, _tried(items)) for values in (inputs, targets))
     layout = find_layout(module, trained_parameters(module), some)
     flat = FlatParameters(copied(module).train(module.training), layout.trained)
     engine = ClippingEngine(flat, item_loss=losses, layout=layout)
@@ -387,21 +387,23 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
                     "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, "
                     "mixes or drops them. Change items in the data set, or in the module."
                 )
-    inputs, targets = inputs_and_targets(batch)
-    return of_items(inputs, lambda tensor: tensor.to(device)), of_items(targets, lambda tensor: tensor.to(device))
+    return inputs_and_targets(batch, device)
 
 
-def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
+def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
     """Of a batch: (inputs, ..., targets), or a mapping with ``labels``. Raises DataError for anything else."""
     if isinstance(batch, Mapping) and "labels" in batch:
-        return {name: each for name, each in batch.items() if name != "labels"}, batch["labels"]
-    if isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
-        return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
-    kinds = type(batch).__name__
-    if isinstance(batch, list | tuple):
-        kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
-    allowed = "tensors, (inputs, targets), or a mapping with labels"
-    raise expected("a batch of the data loader", kinds, allowed, DataError)
+        found: Any = ({name: each for name, each in batch.items() if name != "labels"}, batch["labels"])
+    elif isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
+        found = (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
+    else:
+        kinds = type(batch).__name__
+        if isinstance(batch, list | tuple):
+            kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
+        allowed = "tensors, (inputs, targets), or a mapping with labels"
+        raise expected("a batch of the data loader", kinds, allowed, DataError)
+    inputs, targets = (of_items(values, lambda tensor: tensor.to(device)) for values in found)
+    return inputs, targets
 
 
 def trained_engine(

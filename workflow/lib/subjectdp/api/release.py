@@ -28,7 +28,7 @@ from subjectdp.api.report import Spending, plain
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.names import numbered
 from subjectdp.data.partition import Partition
-from subjectdp.engine.inputs import of_items, tensors_in
+from subjectdp.engine.inputs import tensors_in
 from subjectdp.engine.layout import in_words, refuse_by_name
 from subjectdp.engine.probe import check_keeps_nothing, check_model
 from subjectdp.errors import (
@@ -321,8 +321,7 @@ class _Items:
         if not len(addresses):
             return torch.zeros(0, device=self._device), torch.zeros(0, device=self._device)
         items = [self._loader.dataset[int(place)] for place in addresses]
-        parts = inputs_and_targets(self._loader.collate_fn(items))
-        moved = of_items(parts[0], lambda each: each.to(self._device)), of_items(parts[1], lambda t: t.to(self._device))
+        moved = inputs_and_targets(self._loader.collate_fn(items), self._device)
         for tensor in (each for part in moved for each in tensors_in(part)):
             if tensor.shape[:1] != (len(items),):
                 raise expected(

@@ -53,9 +53,14 @@ def tensors_in(values: Any) -> list[Tensor]:
 
 
 def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
-    """The inputs with each of their tensors changed, such as ``lambda tensor: tensor[:3]``."""
+    """The inputs with each of their tensors changed."""
     plain = dict(inputs) if isinstance(inputs, Mapping) else inputs
     return tree_map(lambda each: change(each) if isinstance(each, Tensor) else each, plain)
+
+
+def taken(inputs: Inputs, items: Any) -> Any:
+    """Some of the items: numbers, a mask or a slice."""
+    return of_items(inputs, lambda tensor: tensor[items])
 
 
 def number_of(inputs: Inputs) -> int:

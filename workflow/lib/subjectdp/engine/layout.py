@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from subjectdp.engine.inputs import Inputs, call, number_of, of_items
+from subjectdp.engine.inputs import Inputs, call, number_of, taken
 from subjectdp.engine.layers import convolution, recurrent
 from subjectdp.engine.layers.base import LayerRule
 from subjectdp.engine.layers.convolution import ConvolutionRule
@@ -123,11 +123,12 @@ def _learned(model: nn.Module, trained: frozenset[str], inputs: Inputs, alone: t
         for name, module in _candidates(model, parameters).items()
         if not any(name == other or _within(name, other) for other in alone)
     }
+    constants = [*(p for name, p in model.named_parameters() if name not in trained), *model.buffers()]
     passes = []
     for part in ([*range(_FEWEST)], [*range(items)], [items - 1, *range(items - 1)]):
-        uses = Uses(parameters, _constants(model, parameters), len(part))
+        uses = Uses(parameters, constants, len(part))
         with torch.no_grad(), kept_alone(model, alone), _watched(layers, uses) as unfit, uses:
-            call(model, of_items(inputs, lambda tensor, part=part: tensor[part]))  # type: ignore[misc]
+            call(model, taken(inputs, part))
         passes.append((uses, unfit))
     ruled = frozenset(name for name in layers if not any(_outside(name, uses, unfit, model) for uses, unfit in passes))
     owned = {f"{name}.{own}" if name else own for name in ruled for own, _ in layers[name].named_parameters()}
@@ -184,10 +185,6 @@ def replace_batch_norm(model: nn.Module) -> list[str]:
         setattr(model.get_submodule(parent), own, normed)
         replaced.append(f"{name} ({groups} groups)")
     return replaced
-
-
-def _constants(model: nn.Module, parameters: Mapping[str, Tensor]) -> list[Tensor]:
-    return [*(p for name, p in model.named_parameters() if name not in parameters), *model.buffers()]
 
 
 def _candidates(model: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, nn.Module]:

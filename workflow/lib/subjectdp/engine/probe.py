@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import Inputs, call, number_of, of_items
+from subjectdp.engine.inputs import Inputs, call, number_of, taken
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
 from subjectdp.errors import ModelError
 from subjectdp.io.freed_memory import return_freed_memory
@@ -200,7 +200,7 @@ class _Trial:
             batch = self.item_loss(call(model, self.inputs), self.targets)
         for i in range(self.items):
             if batch is None:
-                inputs, targets = self._taken(torch.tensor([i]))
+                inputs, targets = (taken(values, torch.tensor([i])) for values in (self.inputs, self.targets))
                 loss = self.item_loss(call(model, inputs), targets).sum()
             else:
                 loss = batch[i]
@@ -218,7 +218,7 @@ class _Trial:
             _seed()
             weights = torch.zeros(items, device=engine.flat.vector.device)
             weights[item] = 1.0
-            inputs, targets = self._taken(positions)
+            inputs, targets = (taken(values, positions) for values in (self.inputs, self.targets))
             total, norms = engine.clipped_sum(inputs, targets, float("inf"), weights)
             return total, norms[item]
 
@@ -233,17 +233,11 @@ class _Trial:
         return_freed_memory()  # so that the memory of a trial does not come on top of that of a step
         return copied(self.model)
 
-    def _taken(self, positions: Tensor) -> tuple[Inputs, Any]:
-        def rows(values: Any) -> Any:
-            return of_items(values, lambda tensor: tensor[positions.to(tensor.device)])
-
-        return rows(self.inputs), rows(self.targets)
-
     def check_after_others(self) -> None:
         """An item's gradient by a model that has seen the others beside that by one that has not."""
         used = self._engine(self._copied(), training=True)
         for item in range(self.items):
-            inputs, targets = self._taken(torch.tensor([item]))
+            inputs, targets = (taken(values, torch.tensor([item])) for values in (self.inputs, self.targets))
             first = self._engine(self._copied(), training=True)
             _seed()
             alone = first.gradient_sum(inputs, targets)

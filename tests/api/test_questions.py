@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import subjectdp
+from subjectdp.api.accounting import person_table, worst_person
 from subjectdp.api.counts import Counts, as_counts
-from subjectdp.api.questions import person_table, worst_person
 from subjectdp.errors import ConfigError, DataError
 
 COUNTS = {("ann", "n"): 6, ("ann", "s"): 2, ("bob", "n"): 3, ("cleo", "s"): 9, ("dan", "n"): 1, ("eve", "s"): 1}

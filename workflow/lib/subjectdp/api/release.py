@@ -228,11 +228,10 @@ class SubjectRelease(Spending):
         self.silos, self._loads = counts.silos, 0
         # where gradients are clipped the items are kept apart; where updates are, the passes of different people
         check = check_model if settings.clip == "gradient" else check_keeps_nothing
-        capacity = data_loader.batch_size or 1
-        engine, self._try = trained_engine(module, criterion, data_loader, capacity, check, settings.fix)
-        optimiser = OptimizerConfig(
-            name=cast(Any, settings.optimizer), learning_rate=settings.learning_rate, momentum=settings.momentum
+        engine, self._try = trained_engine(
+            module, criterion, data_loader, data_loader.batch_size or 1, check, settings.fix
         )
+        name = cast(Any, settings.optimizer)
         self._federation = Federation(
             rule=algorithm(self.plan.mechanism.algorithm, None).round_rule(self.plan),
             plan=self.plan,
@@ -241,7 +240,7 @@ class SubjectRelease(Spending):
             engine=engine,
             seed=self._seed,
             noise_name="SubjectRelease of one's own module",
-            optimiser=optimiser,
+            optimiser=OptimizerConfig(name=name, learning_rate=settings.learning_rate, momentum=settings.momentum),
             averaged_rounds=settings.averaged_rounds,
         )
         self._model = GlobalModel(self._federation)

@@ -14,8 +14,7 @@ from torch.func import functional_call, grad, vmap
 
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.errors import ConfigError, PrivacyError, expected
-from subjectdp.noise.secure_sum import modular_sum
-from subjectdp.noise.skellam import Grid
+from subjectdp.noise.skellam import Grid, modular_sum
 from subjectdp.plan.plan import PrivacyPlan
 
 if TYPE_CHECKING:

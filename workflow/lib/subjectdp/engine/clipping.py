@@ -9,7 +9,7 @@ gradient of a large layer is formed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from subjectdp.engine.flat import Factor, FlatParameters, clip_factors, row_norms
 from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
-from subjectdp.engine.inputs import Inputs, autocast_on, call, laid_out, number_of, taken
+from subjectdp.engine.inputs import Inputs, autocast_on, call, forwards, laid_out, number_of, taken
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, in_float32, summed
 from subjectdp.engine.layers.dense import GenericRule
 from subjectdp.engine.layout import Layout, in_words, kept_alone, refuse_by_name, rule_of
@@ -357,26 +357,21 @@ class ClippingEngine:
         tape.layers.clear()
         return captured
 
-    @contextmanager
-    def _recording(self, tape: dict[str, _Taped], items: int) -> Iterator[None]:
-        def run(name: str, module: nn.Module, rule: LayerRule, *inputs: Any, **options: Any) -> Any:
+    def _recording(self, tape: dict[str, _Taped], items: int) -> AbstractContextManager[None]:
+        def run(name: str, module: nn.Module, *inputs: Any, **options: Any) -> Any:
             if name in tape:
                 raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
             alone = _only_input(name, module, inputs, options, items)
             with in_words(f"Layer {name!r}"):
-                output, wanted, kept = rule.forward(module, alone)
+                output, wanted, kept = self.rules[name][1].forward(module, alone)
             edges = [get_gradient_edge(tensor) for tensor in wanted]
             shapes = [tensor.shape for tensor in wanted]
             tape[name] = _Taped(edges, shapes, kept, alone.detach(), alone._version)
             return output
 
-        for name, (module, rule) in self.rules.items():
-            module.forward = partial(run, name, module, rule)
-        try:
-            yield
-        finally:
-            for module, _ in self.rules.values():
-                del module.forward
+        return forwards(
+            {name: module for name, (module, _) in self.rules.items()}, lambda name, module: partial(run, name, module)
+        )
 
 
 def _only_input(name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int) -> Tensor:

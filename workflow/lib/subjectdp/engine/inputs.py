@@ -36,6 +36,21 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
         return model(laid_out(inputs))
 
 
+@contextmanager
+def forwards(modules: Mapping[str, nn.Module], run: Callable[[str, nn.Module], Callable[..., Any]]) -> Iterator[None]:
+    """``run(name, module)`` in place of each module's ``forward`` in the block; an own one comes back."""
+    own: dict[str, Any] = {name: vars(module).get("forward") for name, module in modules.items()}
+    for name, module in modules.items():
+        module.forward = run(name, module)
+    try:
+        yield
+    finally:
+        for name, module in modules.items():
+            del module.forward
+            if own[name] is not None:
+                module.forward = own[name]
+
+
 def laid_out(inputs: Any) -> Any:
     """Images channels-last, as the fast convolution kernels read them."""
     image = isinstance(inputs, Tensor) and inputs.dim() == 4

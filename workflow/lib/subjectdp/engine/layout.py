@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from subjectdp.engine.inputs import Inputs, call, number_of, taken
+from subjectdp.engine.inputs import Inputs, call, forwards, number_of, taken
 from subjectdp.engine.layers import convolution, recurrent
 from subjectdp.engine.layers.base import LayerRule
 from subjectdp.engine.layers.convolution import ConvolutionRule
@@ -99,20 +99,10 @@ def _within(name: str, other: str) -> bool:
     return not other or name.startswith(f"{other}.")
 
 
-@contextmanager
-def kept_alone(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
+def kept_alone(model: nn.Module, names: Iterable[str]) -> AbstractContextManager[None]:
     """Each item goes through these modules by itself, in the passes of the block that ``Uses`` sees."""
     modules = {name: model.get_submodule(name) for name in names}
-    own: dict[str, Any] = {name: vars(module).get("forward") for name, module in modules.items()}
-    for name, module in modules.items():
-        module.forward = Alone(name, module).forward
-    try:
-        yield
-    finally:
-        for name, module in modules.items():
-            del module.forward
-            if own[name] is not None:
-                module.forward = own[name]
+    return forwards(modules, lambda name, module: Alone(name, module).forward)
 
 
 def _learned(model: nn.Module, trained: frozenset[str], inputs: Inputs, alone: tuple[str, ...]) -> Layout:
@@ -221,13 +211,8 @@ def _watched(layers: Mapping[str, nn.Module], uses: Uses) -> Iterator[Counter[st
             uses.inside.pop()
         return (output[0], _Unread(output[1], runs, name)) if isinstance(module, nn.LSTM) else output
 
-    for name, module in layers.items():
-        module.forward = partial(run, name, module, module.forward)
-    try:
+    with forwards(layers, lambda name, module: partial(run, name, module, module.forward)):
         yield runs
-    finally:
-        for module in layers.values():
-            del module.forward
 
 
 class _Unread(tuple[Tensor, ...]):

@@ -100,11 +100,6 @@ def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None
             subjectdp.read_sizes(path)
 
 
-def test_epochs_and_steps_are_not_both_given() -> None:
-    with pytest.raises(ConfigError, match="epochs"):
-        subjectdp.account("local_item_dp", COUNTS, dataclasses.replace(SCHEDULE, epochs=2), 5.0)
-
-
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

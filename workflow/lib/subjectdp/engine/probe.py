@@ -53,9 +53,7 @@ def check_model(
         ModelError: an item's gradient depends on other items, so that clipping bounds nothing, or is not what a loop
             over items finds; a pass changes parameters or buffers; a model that cannot be copied.
     """
-    trial = _Trial(model, item_loss, inputs, targets, layout)
-    with in_words("The module"), _generators_kept(), torch.enable_grad():
-        trial.check_left_alone()
+    with _trial(model, item_loss, inputs, targets, layout) as trial:
         unused = trial.check_with_loop()
         trial.check_among_copies()
     return_freed_memory()
@@ -70,9 +68,7 @@ def check_keeps_nothing(
     Raises:
         ModelError: a pass changes parameters or buffers, or what the next pass gives; a model that cannot be copied.
     """
-    trial = _Trial(model, item_loss, inputs, targets, layout)
-    with in_words("The module"), _generators_kept(), torch.enable_grad():
-        trial.check_left_alone()
+    with _trial(model, item_loss, inputs, targets, layout) as trial:
         trial.check_after_others()
     return []
 
@@ -93,6 +89,15 @@ def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> L
         trial = copied(model)
         refuse_by_name(trial)
         return layout_of(_without_dropout(trial, inputs), trained, inputs)
+
+
+@contextmanager
+def _trial(*given: Any) -> Iterator[_Trial]:
+    """A trial of a model whose passes leave it as it is."""
+    trial = _Trial(*given)
+    with in_words("The module"), _generators_kept(), torch.enable_grad():
+        trial.check_left_alone()
+        yield trial
 
 
 @contextmanager

@@ -182,14 +182,6 @@ def hidden_again(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     handle.remove()
 
 
-def plain_criterion(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    nn.functional.cross_entropy(loop.private(inputs), targets).backward()
-
-
-def plain_module(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.loss(loop.module(inputs), targets).backward()
-
-
 def centred(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     outputs = loop.private(inputs)
     loop.loss(outputs - outputs.mean(0), targets).backward()
@@ -200,18 +192,6 @@ def centred_in_place(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     with torch.no_grad():
         outputs.sub_(outputs.mean(0))
     loop.loss(outputs, targets).backward()
-
-
-def mixup(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.loss(loop.private(0.7 * inputs + 0.3 * inputs.flip(0)), targets).backward()
-
-
-def shuffled(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.loss(loop.private(inputs.flip(0)), targets.flip(0)).backward()
-
-
-def shuffled_targets(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.loss(loop.private(inputs), targets.flip(0).contiguous()).backward()
 
 
 def float16(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
@@ -251,13 +231,13 @@ def skipped(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     [
         (outputs_again, "private loss alone"),
         (hidden_again, "private loss alone"),
-        (plain_criterion, "private loss alone"),
-        (plain_module, "in the middle of a private step"),
+        (lambda loop, x, y: nn.functional.cross_entropy(loop.private(x), y).backward(), "private loss alone"),
+        (lambda loop, x, y: loop.loss(loop.module(x), y).backward(), "in the middle of a private step"),
         (centred, "as it is, or a view"),
         (centred_in_place, "as it is, or a view"),
-        (mixup, "inputs that the private loader drew"),
-        (shuffled, "inputs that the private loader drew"),
-        (shuffled_targets, "targets that the private loader drew"),
+        (lambda loop, x, y: loop.loss(loop.private(0.7 * x + 0.3 * x.flip(0)), y), "inputs that the private loader"),
+        (lambda loop, x, y: loop.loss(loop.private(x.flip(0)), y.flip(0)), "inputs that the private loader drew"),
+        (lambda loop, x, y: loop.loss(loop.private(x), y.flip(0).contiguous()), "targets that the private loader drew"),
         (float16, "autocast with bfloat16"),
         (frozen_later, "'0.weight' was frozen"),
         (other_parameters, "parameters alone"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +151,7 @@ class PrivateStep:
         self._released = True
         weights = None if draw.weights is None else losses.new_tensor(draw.weights)
         total: Tensor | None = None
+        kind = self.engine.flat.vector.device.type
         with self._run(), torch.enable_grad():
             slopes: tuple[Tensor, ...] = ()
             if self._passes[0].tape is None:
@@ -159,7 +160,8 @@ class PrivateStep:
                 items, tape = each.part.items, each.tape
                 own_losses = losses
                 if tape is None:
-                    with _generators_at(each.generators), self._as_forward():
+                    precision = torch.autocast(kind, torch.bfloat16, enabled=self._mixed)  # of the forward pass
+                    with _generators_at(each.generators), precision:
                         output, tape = self.engine.record(taken(inputs, items))
                     own = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
                     terms = [(o * s[items]).flatten(1).sum(1) for o, s in zip(own, slopes, strict=True)]
@@ -209,11 +211,6 @@ class PrivateStep:
             self._running = False
             for parameter in self.parameters:
                 parameter.requires_grad_(True)
-
-    def _as_forward(self) -> AbstractContextManager[Any]:
-        """The precision of the forward pass."""
-        kind = self.engine.flat.vector.device.type
-        return torch.autocast(kind, torch.bfloat16, enabled=self._mixed)
 
     @property
     def busy(self) -> bool:

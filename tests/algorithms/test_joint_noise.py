@@ -17,8 +17,7 @@ from subjectdp.algorithms.joint_noise import ALGORITHM
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import DataError, PrivacyError
-from subjectdp.noise.secure_sum import modular_sum
-from subjectdp.noise.skellam import Grid, rounded_l2_bound
+from subjectdp.noise.skellam import Grid, modular_sum, rounded_l2_bound
 from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyPlan
 from subjectdp.training import integer_noise, rounds
 from subjectdp.training.silo_step import UPDATE

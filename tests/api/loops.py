@@ -14,6 +14,7 @@ import subjectdp
 ITEMS, C = 24, 50.0  # nothing is clipped
 INPUTS = torch.randn(ITEMS, 6, generator=torch.Generator().manual_seed(1))
 TARGETS = torch.arange(ITEMS) % 3
+DATA = TensorDataset(INPUTS, TARGETS)
 NOISE = 0.01 * C
 
 
@@ -28,7 +29,7 @@ class Loop:
         settings = {"clip": "item", "noise_multiplier": 0.01, "clip_norm": C} | options.pop("settings", {})
         given = {
             "criterion": nn.CrossEntropyLoss(),
-            "data_loader": DataLoader(TensorDataset(INPUTS, TARGETS), ITEMS),
+            "data_loader": DataLoader(DATA, ITEMS),
             "subjects": range(ITEMS),
         } | options
         self.private, _, self.loss, self.loader = self.engine.make_private(

@@ -103,6 +103,7 @@ def test_what_was_read_from_the_data_is_said() -> None:
         ("subject_release", {}, 1.0, "Expected sampling_probability.* subject", ConfigError),
         ("local_item_dp", {"sampling": "shuffled"}, 1.0, "poisson or fixed_batch_size", ConfigError),
         ("local_item_dp", {"rounds": 0}, 1.0, "Expected rounds", ConfigError),
+        ("local_item_dp", {"epochs": 2}, 1.0, "Expected epochs to be left out where steps are given", ConfigError),
         ("local_item_dp", {"silos_per_round": 3}, 1.0, "Expected silos_per_round", ConfigError),
         ("local_item_dp", {}, 1e-6, "Expected noise_multiplier.* at least 1e-05", ConfigError),
         ("local_item_dp", {}, {"north": 1.0}, "those of the counts", ConfigError),

@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSampler
 
 import subjectdp
-from api.loops import INPUTS, ITEMS, NOISE, TARGETS, Loop
+from api.loops import DATA, INPUTS, ITEMS, NOISE, TARGETS, Loop
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
 
 
@@ -182,14 +182,6 @@ def hidden_again(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     handle.remove()
 
 
-def plain_criterion(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    nn.functional.cross_entropy(loop.private(inputs), targets).backward()
-
-
-def plain_module(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.loss(loop.module(inputs), targets).backward()
-
-
 def centred(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     outputs = loop.private(inputs)
     loop.loss(outputs - outputs.mean(0), targets).backward()
@@ -200,18 +192,6 @@ def centred_in_place(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     with torch.no_grad():
         outputs.sub_(outputs.mean(0))
     loop.loss(outputs, targets).backward()
-
-
-def mixup(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.loss(loop.private(0.7 * inputs + 0.3 * inputs.flip(0)), targets).backward()
-
-
-def shuffled(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.loss(loop.private(inputs.flip(0)), targets.flip(0)).backward()
-
-
-def shuffled_targets(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.loss(loop.private(inputs), targets.flip(0).contiguous()).backward()
 
 
 def float16(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
@@ -251,13 +231,13 @@ def skipped(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     [
         (outputs_again, "private loss alone"),
         (hidden_again, "private loss alone"),
-        (plain_criterion, "private loss alone"),
-        (plain_module, "in the middle of a private step"),
+        (lambda loop, x, y: nn.functional.cross_entropy(loop.private(x), y).backward(), "private loss alone"),
+        (lambda loop, x, y: loop.loss(loop.module(x), y).backward(), "in the middle of a private step"),
         (centred, "as it is, or a view"),
         (centred_in_place, "as it is, or a view"),
-        (mixup, "inputs that the private loader drew"),
-        (shuffled, "inputs that the private loader drew"),
-        (shuffled_targets, "targets that the private loader drew"),
+        (lambda loop, x, y: loop.loss(loop.private(0.7 * x + 0.3 * x.flip(0)), y), "inputs that the private loader"),
+        (lambda loop, x, y: loop.loss(loop.private(x.flip(0)), y.flip(0)), "inputs that the private loader drew"),
+        (lambda loop, x, y: loop.loss(loop.private(x), y.flip(0).contiguous()), "targets that the private loader drew"),
         (float16, "autocast with bfloat16"),
         (frozen_later, "'0.weight' was frozen"),
         (other_parameters, "parameters alone"),
@@ -299,7 +279,7 @@ def test_one_batch_a_step_whatever_its_size() -> None:
     options: Any = {
         "subjects": subjects,
         "settings": {"clip": "subject", "sample": "subjects", "subjects_per_step": 3},
-        "data_loader": DataLoader(TensorDataset(INPUTS, TARGETS), 2),
+        "data_loader": DataLoader(DATA, 2),
     }
     loop = Loop(module, **options)
     scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, 1)
@@ -314,7 +294,7 @@ def test_parts_see_the_dropout_of_the_output_that_the_loop_saw(without_noise: No
     """A batch in parts has the gradient of its own output: plain autograd under the same generator finds the same."""
     module = nn.Sequential(nn.Linear(6, 40), nn.Dropout(0.5), nn.Linear(40, 3))
     options: Any = {"settings": {"clip": "subject", "sample": "subjects", "subjects_per_step": ITEMS}}
-    loop = Loop(module, data_loader=DataLoader(TensorDataset(INPUTS, TARGETS), 2), **options)
+    loop = Loop(module, data_loader=DataLoader(DATA, 2), **options)
     inputs, targets = next(loop.loader.take(1))
     parts, exact = loop.private._step._draw.parts, copy.deepcopy(module)
     assert len(parts) == 6
@@ -339,7 +319,7 @@ def test_two_live_iterators() -> None:
 
 
 def test_a_checkpoint_loaded_again_uses_no_draw_twice_and_forgets_no_step() -> None:
-    loop = Loop(data_loader=DataLoader(TensorDataset(INPUTS, TARGETS), 8))
+    loop = Loop(data_loader=DataLoader(DATA, 8))
     loop.step()
     saved = loop.engine.state_dict(), copy.deepcopy(loop.module.state_dict())
     loop.step()
@@ -394,14 +374,6 @@ def test_the_module_is_an_ordinary_one_outside_of_private_steps() -> None:
     Loop(copy.deepcopy(loop.module)).step()
 
 
-class Sorted(Dataset[Any]):
-    def __len__(self) -> int:
-        return ITEMS
-
-    def __getitem__(self, position: int) -> Any:
-        return INPUTS[position], TARGETS[position]
-
-
 def collated(order: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], Any]:
     return lambda items: torch.utils.data.default_collate(order(items))
 
@@ -418,26 +390,26 @@ def mixed(items: list[Any]) -> Any:
 )
 def test_a_collate_fn_that_sorts_or_mixes(collate: Any) -> None:
     with pytest.raises(ModelError, match="collate_fn that keeps the items"):
-        Loop(data_loader=DataLoader(Sorted(), 8, collate_fn=collate))
+        Loop(data_loader=DataLoader(DATA, 8, collate_fn=collate))
 
 
 def test_loaders_and_optimisers_that_cannot_be_honoured() -> None:
     weighted = WeightedRandomSampler([1.0] * ITEMS, ITEMS)
     with pytest.raises(ConfigError, match="sampler of the data loader.*Subset"):
-        Loop(data_loader=DataLoader(Sorted(), 8, sampler=weighted))
+        Loop(data_loader=DataLoader(DATA, 8, sampler=weighted))
     module = nn.Linear(6, 3)
     with pytest.raises(ConfigError, match="needs no closure"):
         subjectdp.SubjectPrivacyEngine().make_private(
             module,
             torch.optim.LBFGS(module.parameters()),
             nn.CrossEntropyLoss(),
-            DataLoader(Sorted(), 8),
+            DataLoader(DATA, 8),
             range(ITEMS),
             subjectdp.PrivacySettings("item", noise_multiplier=1.0),
         )
     started: list[int] = []
     loader = DataLoader(
-        Subset(Sorted(), range(12)), 4, shuffle=True, num_workers=1, worker_init_fn=lambda worker: print(worker)
+        Subset(DATA, range(12)), 4, shuffle=True, num_workers=1, worker_init_fn=lambda worker: print(worker)
     )
     assert Loop(data_loader=loader, subjects=range(12)).loader._loader.worker_init_fn is not None
     assert started == []
@@ -581,7 +553,7 @@ def test_autocast_in_the_loop(batch_size: int) -> None:
     found = []
     for mixed in (False, True):
         settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 8, "noise_multiplier": 1e-5}
-        loop = Loop(data_loader=DataLoader(TensorDataset(INPUTS, TARGETS), batch_size), settings=settings, **PEOPLE)
+        loop = Loop(data_loader=DataLoader(DATA, batch_size), settings=settings, **PEOPLE)
         start = loop.vector()
         for inputs, targets in loop.loader.take(1):
             with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
@@ -643,7 +615,7 @@ def test_dropout_is_that_of_the_forward_pass_where_a_batch_is_run_in_parts() -> 
     """Where the output of an item is 0 by dropout, its gradient of the scale is 0 too."""
     settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 8, "noise_multiplier": 1e-5}
     module = nn.Sequential(Routed())
-    data = DataLoader(TensorDataset(INPUTS, TARGETS), 1)  # parts of two items, or of a person's three
+    data = DataLoader(DATA, 1)  # parts of two items, or of a person's three
 
     def squares(outputs: Tensor, _: Tensor) -> Tensor:
         return outputs.square().sum(1) / 2

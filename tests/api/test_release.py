@@ -152,48 +152,35 @@ def test_the_rule_without_tuning() -> None:
     assert settings.averaged_rounds == 0.5 and settings.epsilon == 4
 
 
-class Keeps(nn.Module):
-    """Adds its items up in a buffer."""
+class Remembers(nn.Module):
+    """Keeps something of a pass, in a buffer or where none shows it, from a pass on."""
 
-    def __init__(self, after: int = 0) -> None:
+    def __init__(self, after: int = 0, buffer: bool = False) -> None:
         super().__init__()
-        self.layer, self.after = nn.Linear(6, 3), after
-        self.register_buffer("seen", torch.zeros(6))
-        self.runs = 0
+        self.layer, self.after, self.passes = nn.Linear(6, 3), after, 0
+        if buffer:
+            self.register_buffer("seen", torch.zeros(6))
+        else:
+            self.seen = torch.zeros(6)
 
     def forward(self, rows: Tensor) -> Tensor:
-        self.runs += 1
-        if self.runs > self.after:
-            self.seen += rows.mean((0, 1))
-        return self.layer(rows[:, 0] + self.seen)
+        self.passes += 1
+        result: Tensor = self.layer(rows[:, 0] + self.seen)
+        if self.passes > self.after:
+            self.seen = rows.detach().mean((0, 1))
+        return result
 
 
 def test_a_module_that_keeps_items_shows_nothing() -> None:
     with pytest.raises(ModelError, match="'seen' keeps values"):
-        made(module=Keeps())
-    late = Keeps(after=10)  # more than the trials run
+        made(module=Remembers(buffer=True))
+    late = Remembers(10, buffer=True)  # more than the trials run
     release = made(module=late, clip="update")
     start = vector(late)
     with pytest.raises(ModelError, match="'seen' keeps values"):
         release.round()
     assert torch.equal(vector(late), start) and not late.seen.any()
     assert release.steps == 1, "counted, though nothing is shown"
-
-
-class Remembers(nn.Module):
-    """Keeps something of a pass where no buffer shows it, from a pass on."""
-
-    def __init__(self, after: int = 0) -> None:
-        super().__init__()
-        self.layer, self.after, self.passes = nn.Linear(6, 3), after, 0
-        self.last = torch.zeros(6)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        self.passes += 1
-        result: Tensor = self.layer(rows[:, 0] + self.last)
-        if self.passes > self.after:
-            self.last = rows.detach().mean((0, 1))
-        return result
 
 
 @pytest.mark.parametrize("clip", ["gradient", "update"])

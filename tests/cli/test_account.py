@@ -11,7 +11,7 @@ import pytest
 
 import subjectdp
 from accounting.plans import facts, settings
-from cli.commands import refused, run_json, said
+from cli.commands import Captured, refused, run_json, said
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.make_plan import make_plan
@@ -23,9 +23,6 @@ from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import AccountingMode
 
 SCHEDULE = "--steps-per-round 50 --sampling-probability 0.0201773 --max-items-per-subject 8 --delta 1e-5"
-
-
-Captured = pytest.CaptureFixture[str]
 
 
 def account(capsys: Captured, *arguments: str) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import SMOKE, refused
+from cli.commands import SMOKE, Captured, refused
 
 PLAN = "--rounds 10 --steps-per-round 1 --sampling-probability 0.1"
 COUNTED = "account --algorithm local_item_dp --rounds 5 --steps-per-round 4 --noise-multiplier 2"
@@ -94,7 +94,7 @@ CASES: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("line", "fragments"), CASES, ids=[line or "nothing" for line, _ in CASES])
-def test_refused_in_one_line(capsys: pytest.CaptureFixture[str], tables: Path, line: str, fragments: list[str]) -> None:
+def test_refused_in_one_line(capsys: Captured, tables: Path, line: str, fragments: list[str]) -> None:
     before = sorted(tables.iterdir())
     message = refused(capsys, *shlex.split(line))
     assert message.count("\n") == 1 and all(fragment in message for fragment in fragments), message
@@ -102,7 +102,7 @@ def test_refused_in_one_line(capsys: pytest.CaptureFixture[str], tables: Path, l
 
 
 @pytest.mark.parametrize("q", ["0.0004", "0.5005"])
-def test_a_fixed_batch_is_a_whole_number_of_items(capsys: pytest.CaptureFixture[str], q: str) -> None:
+def test_a_fixed_batch_is_a_whole_number_of_items(capsys: Captured, q: str) -> None:
     """Rounded down to no item at all it would cost nothing: ε = 0."""
     message = refused(capsys, *f"{FIXED} --sampling fixed_batch_size --sampling-probability {q}".split())
     assert "a whole number of items from 1 to 1000" in message

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import SMOKE, said
+from cli.commands import SMOKE, Captured, said
 from subjectdp.cli import doctor
 from subjectdp.cli.doctor import Finding, Level, examine
 
@@ -22,7 +22,7 @@ def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
 
 
-def test_a_sound_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_machine(tmp_path: Path, capsys: Captured) -> None:
     content = json.loads(said(capsys, "doctor", "--results", tmp_path, "--scenario", SMOKE, "--json"))
     assert content["failed"] == 0 and "FAIL" not in {each["level"] for each in content["findings"]}
     checks = {each["check"] for each in content["findings"]}

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cli.commands import run, said
+from cli.commands import Captured, run, said
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import load_scenario
 from subjectdp.data.partition import make_partition
@@ -44,7 +44,7 @@ def _trained(folder: Path, run: RunConfig) -> dict[str, Any]:
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_table_becomes_a_scenario_that_learns_in_private(
-    tmp_path: Path, visits: Path, task: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, visits: Path, task: str, capsys: Captured
 ) -> None:
     label, left_out = ("ill", "cost,note") if task == "classification" else ("cost", "ill,note")
     out = tmp_path / "made.yaml"
@@ -78,9 +78,7 @@ def test_a_table_becomes_a_scenario_that_learns_in_private(
         ("--label cost --subject patient --drop note", "classification or regression"),
     ],
 )
-def test_init_refuses_what_it_cannot_know(
-    tables: Path, capsys: pytest.CaptureFixture[str], arguments: str, told: str
-) -> None:
+def test_init_refuses_what_it_cannot_know(tables: Path, capsys: Captured, arguments: str, told: str) -> None:
     """After it has said what is in the table."""
     before = sorted(tables.iterdir())
     code, _, err = run(capsys, "init", "visits.csv", *arguments.split())

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import ROOT, SMOKE, refused
+from cli.commands import ROOT, SMOKE, Captured, refused
 from subjectdp.cli import run as run_command
 from subjectdp.cli.main import main
 from subjectdp.cli.run import _refuse_stale_lock
 from subjectdp.errors import ConfigError
-
-Captured = pytest.CaptureFixture[str]
 
 
 def test_failures_name_rule_and_log() -> None:

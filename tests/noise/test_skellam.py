@@ -10,12 +10,13 @@ from scipy import stats
 
 from subjectdp.errors import DataError, PrivacyError
 from subjectdp.noise.keys import Purpose, numpy_generator
-from subjectdp.noise.secure_sum import RING, modular_sum
 from subjectdp.noise.skellam import (
     LARGEST_VARIANCE,
+    RING,
     WIDE_VARIANCE,
     Grid,
     l1_bound,
+    modular_sum,
     rounded_l2_bound,
     skellam,
     skellam_variance,

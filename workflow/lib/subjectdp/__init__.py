@@ -8,10 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from subjectdp.api.accounting import account, calibrate, mechanism
+    from subjectdp.api.accounting import Cap, account, calibrate, caps, epsilon_of_a_person, mechanism
     from subjectdp.api.counts import Counts, SiloSizes, read_counts, read_sizes
     from subjectdp.api.engine import PrivacySettings, SubjectPrivacyEngine, clip_sum
-    from subjectdp.api.questions import Cap, caps, epsilon_of_a_person
     from subjectdp.api.release import ReleaseSettings, SubjectRelease
     from subjectdp.api.report import Guarantee, PrivacyReport
     from subjectdp.api.schedule import Schedule, untuned_schedule
@@ -41,10 +40,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "accounting": "account calibrate mechanism",
+    "accounting": "Cap account calibrate caps epsilon_of_a_person mechanism",
     "counts": "Counts SiloSizes read_counts read_sizes",
     "engine": "PrivacySettings SubjectPrivacyEngine clip_sum",
-    "questions": "Cap caps epsilon_of_a_person",
     "release": "ReleaseSettings SubjectRelease",
     "report": "Guarantee PrivacyReport",
     "schedule": "Schedule untuned_schedule",

@@ -1,19 +1,22 @@
-"""``account`` and ``calibrate``: ε of a federation from its counts, and the noise for an ε."""
+"""ε of a federation from its counts, the noise for an ε, what caps cost, and the ε of a person with so much."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from subjectdp.accounting.make_plan import draft_plan, with_noise_multipliers, with_plan_noise, with_sampling
+from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms import registry
 from subjectdp.api.counts import Counts, SiloSizes, Source, as_counts
 from subjectdp.api.report import PrivacyReport
 from subjectdp.api.schedule import Schedule
-from subjectdp.errors import PrivacyError, SubjectDPError, expected, number, unknown
+from subjectdp.errors import DataError, PrivacyError, SubjectDPError, expected, number, unknown, whole_number
 from subjectdp.plan.plan import (
     AccountingMode,
     FederationFacts,
@@ -29,8 +32,7 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 
-Result = TypeVar("Result")
-
+_MOST_PEOPLE = 64  # kinds of people whose ε is computed to find the worst
 _SECTION = re.compile(r"\b(partition|training|privacy|joint|subject)\.(?=[a-z])")
 
 
@@ -61,7 +63,17 @@ def account(
         DataError: counts that cannot be read.
         PrivacyError: a mechanism that cannot be accounted for.
     """
-    return in_words_of_the_api(lambda: _accounted(algorithm, as_counts(counts), schedule, noise_multiplier, delta))
+    with words_of_the_api():
+        chosen, table = _mechanism(algorithm), as_counts(counts)
+        facts = schedule.facts(table)
+        settings = replace(_settings(chosen, facts, schedule), delta=number("delta", delta, below=1))
+        if isinstance(noise_multiplier, Mapping):
+            each = _noise(table.silos, noise_multiplier)
+            draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=min(each)))
+            return _reported(with_noise_multipliers(draft, each), table)
+        noise = number("noise_multiplier", noise_multiplier)
+        draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=noise))
+        return _reported(with_plan_noise(draft, facts), table)
 
 
 def calibrate(
@@ -84,7 +96,7 @@ def calibrate(
         As :func:`account`, and PrivacyError where no noise gives the unit that ε.
     """
 
-    def calibrated() -> PrivacyReport:
+    with words_of_the_api():
         chosen, table = _mechanism(algorithm), as_counts(counts)
         if unit is not None:
             if unit not in list(PrivacyUnit):
@@ -94,8 +106,6 @@ def calibrate(
         settings = replace(_settings(chosen, facts, schedule), epsilon=target, delta=number("delta", delta, below=1))
         draft = _draft(chosen, facts, schedule, settings)
         return _reported(with_plan_noise(draft, facts), table)
-
-    return in_words_of_the_api(calibrated)
 
 
 def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
@@ -117,29 +127,10 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
     return replace(found, trust=TrustModel(trust))
 
 
-def _accounted(
-    algorithm: str | Mechanism,
-    counts: Counts | SiloSizes,
-    schedule: Schedule,
-    noise_multiplier: float | Mapping[str, float],
-    delta: float,
-) -> PrivacyReport:
-    chosen = _mechanism(algorithm)
-    facts = schedule.facts(counts)
-    settings = replace(_settings(chosen, facts, schedule), delta=number("delta", delta, below=1))
-    if isinstance(noise_multiplier, Mapping):
-        each = _noise(counts.silos, noise_multiplier)
-        draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=min(each)))
-        return _reported(with_noise_multipliers(draft, each), counts)
-    noise = number("noise_multiplier", noise_multiplier)
-    draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=noise))
-    return _reported(with_plan_noise(draft, facts), counts)
-
-
 def _reported(plan: PrivacyPlan, counts: Counts | SiloSizes) -> PrivacyReport:
     """The report; warns of a δ that is not below one over the number of people."""
     if plan.delta_warning is not None:
-        warnings.warn(plan.delta_warning, stacklevel=5)
+        warnings.warn(plan.delta_warning, stacklevel=3)
     return PrivacyReport(plan, counts.silos)
 
 
@@ -163,6 +154,11 @@ def _noise(silos: tuple[str, ...], given: Mapping[str, float]) -> list[float]:
 
 def _settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> PlanSettings:
     schedule.check(chosen, facts)
+    return scheduled_settings(chosen, facts, schedule)
+
+
+def scheduled_settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> PlanSettings:
+    """The settings of a schedule, unchecked; without noise, at ε 1 and δ 1e-5."""
     q = schedule.sampling_probability
     return PlanSettings(
         mode=chosen.mode,
@@ -187,10 +183,117 @@ def _draft(chosen: Mechanism, facts: FederationFacts, schedule: Schedule, settin
     return draft if schedule.sampling_probability is None else with_sampling(draft, schedule.sampling_probability)
 
 
-def in_words_of_the_api(compute: Callable[[], Result]) -> Result:
-    """``compute()``; errors name arguments, not the configuration's keys."""
+@contextmanager
+def words_of_the_api() -> Iterator[None]:
+    """Errors of the block name arguments, not the configuration's keys."""
     try:
-        return compute()
+        yield
     except SubjectDPError as problem:
         text = _SECTION.sub("", str(problem)).replace("local_steps", "steps")
         raise type(problem)(text) from problem
+
+
+@dataclass(frozen=True)
+class Cap:
+    """What a cap on a person's items at a silo costs, and the noise that it needs.
+
+    Attributes:
+        cap: most items of a person at a silo.
+        items_kept: of all silos.
+        items_lost: share of all items, 0 to 1.
+        people_touched: share of the people who lose an item, 0 to 1.
+        noise_multiplier: noise std over clip norm that keeps a person's ε; the largest where silos differ.
+        noise_per_item: ``noise_multiplier`` over the items of the mean silo: what a cap should make small.
+    """
+
+    cap: int
+    items_kept: int
+    items_lost: float
+    people_touched: float
+    noise_multiplier: float
+    noise_per_item: float
+
+
+def caps(
+    algorithm: str | Mechanism,
+    counts: Source,
+    schedule: Schedule,
+    epsilon: float,
+    delta: float = 1e-5,
+    tried: Sequence[int] | None = None,
+) -> tuple[Cap, ...]:
+    """A row for each cap, by size; the choice among them is public only where the counts are.
+
+    Args:
+        algorithm, counts, schedule, epsilon, delta: as :func:`subjectdp.calibrate` takes them, without a cap.
+        tried: caps; None for 1, 2, 4, ... up to the largest number of a person's items at a silo.
+
+    Raises:
+        As :func:`subjectdp.calibrate`.
+    """
+    table = as_counts(counts)
+    if not isinstance(table, Counts):
+        raise DataError("Expected counts of each subject at each silo: sizes of silos do not say whom a cap touches.")
+    largest, whole = int(table.rows[:, 2].max()), int(table.rows[:, 2].sum())
+    chosen = [2**power for power in range(largest.bit_length())] if tried is None else list(tried)
+    capped = [replace(schedule, max_items_per_subject=cap) for cap in chosen]
+    return tuple(_row(algorithm, table, each, (epsilon, delta), whole) for each in capped)
+
+
+def _row(
+    algorithm: str | Mechanism, counts: Counts, schedule: Schedule, target: tuple[float, float], whole: int
+) -> Cap:
+    cap = schedule.max_items_per_subject or 1
+    report = calibrate(algorithm, counts, schedule, *target, unit="subject")
+    kept = int(counts.capped(cap).rows[:, 2].sum())
+    touched = np.count_nonzero(np.bincount(counts.rows[counts.rows[:, 2] > cap, 0])) / len(counts.subjects)
+    noise = max(report.noise_multipliers.values())
+    return Cap(cap, kept, 1 - kept / whole, touched, noise, noise * len(counts.silos) / kept)
+
+
+def epsilon_of_a_person(plan: PrivacyPlan, items: int, silos: int) -> float:
+    """ε of a person with at most ``items`` at each of any ``silos`` silos, whatever others have.
+
+    Raises:
+        ConfigError: more items than the cap, or more silos than may hold a person.
+        PrivacyError: the mechanism bounds nothing for a person.
+    """
+    cap = max(silo.max_items_per_subject for silo in plan.silos)
+    if whole_number("items", items) > cap and plan.cap_enforced:
+        raise expected("items", items, f"from 1 to {cap}, the cap")
+    if whole_number("silos", silos) > len(plan.silos):
+        raise expected("silos", silos, f"from 1 to {len(plan.silos)}")
+    most = [min(items, silo.max_items_per_subject) if plan.cap_enforced else items for silo in plan.silos]
+    capped = tuple(replace(silo, max_items_per_subject=own) for silo, own in zip(plan.silos, most, strict=True))
+    changed = replace(plan, silos=capped, silos_per_subject=silos, people=(), cap_enforced=True, silos_bounded=True)
+    return unit_epsilon(changed, PrivacyUnit.SUBJECT, True)
+
+
+def person_table(plan: PrivacyPlan) -> Iterator[tuple[int, list[float]]]:
+    """Items a silo, and ε for 1, 2, 4, ... silos, up to what the plan allows a person."""
+    for items in _doubled(max(silo.max_items_per_subject for silo in plan.silos)):
+        yield items, [epsilon_of_a_person(plan, items, silos) for silos in person_silos(plan)]
+
+
+def person_silos(plan: PrivacyPlan) -> list[int]:
+    """The numbers of silos of :func:`person_table`."""
+    return _doubled(plan.silos_per_subject)
+
+
+def _doubled(most: int) -> list[int]:
+    return [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
+
+
+def worst_person(plan: PrivacyPlan, counts: Counts) -> tuple[str, dict[str, int], float] | None:
+    """The name, items at each silo and ε of the person whose ε is largest; None where the plan knows no people."""
+    weight = [silo.sampling_probability**2 for silo in plan.silos]
+    kinds = sorted(plan.people, key=lambda own: -sum(items * items * weight[silo] for silo, items in own))
+    if not kinds:
+        return None
+    found = [unit_epsilon(replace(plan, people=(own,)), PrivacyUnit.SUBJECT, True) for own in kinds[:_MOST_PEOPLE]]
+    own = kinds[int(np.argmax(found))]
+    held: dict[int, list[tuple[int, int]]] = {}
+    for subject, silo, items in counts.rows.tolist():
+        held.setdefault(subject, []).append((silo, items))
+    name = next(counts.subjects[subject] for subject, have in held.items() if sorted(have) == sorted(own))
+    return name, {counts.silos[silo]: items for silo, items in own}, max(found)

@@ -26,8 +26,8 @@ from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import autocast_on, number_of, of_items, tensors_in
-from subjectdp.engine.layout import replace_batch_norm
+from subjectdp.engine.inputs import autocast_on, number_of, of_items, taken, tensors_in
+from subjectdp.engine.layout import Layout, refuse_by_name, replace_batch_norm
 from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, check_numbers, expected, unknown
 from subjectdp.io.freed_memory import keep_freed_memory
@@ -38,7 +38,6 @@ from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, P
 from subjectdp.plan.rules import check_ranges
 
 TRIED_AGAIN = (1, 10, 100)  # steps after which the module, which has moved, is tried once more
-_SILO = "silo"
 
 
 @dataclass(frozen=True)
@@ -122,12 +121,13 @@ class SubjectPrivacyEngine(Spending):
             tests: who knows it can remove the noise, and two trainings with one seed share their noise.
     """
 
+    silos = ("silo",)
+
     def __init__(self, seed: int | None = None) -> None:
         self._seed = secrets.randbits(256) if seed is None else seed
         self._source = NoiseSource.SECURE if seed is None else NoiseSource.REPRODUCIBLE
         self._process = os.getpid()
-        self._steps = self._draws = 0
-        self._plan: PrivacyPlan | None = None
+        self._draws = 0
         self._settings: PrivacySettings | None = None
 
     def make_private(
@@ -170,21 +170,14 @@ class SubjectPrivacyEngine(Spending):
         positions, owners = self._kept(numbered(subjects, items)[0], settings.max_items_per_subject)
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
-        if settings.fix:
-            warn_of_replaced(replace_batch_norm(module))
         _check_module(module, optimizer)
-        losses, trained = item_losses(criterion), trained_parameters(module)
-        tried = tried_batch(data_loader, next(iter(trained.values())).device)
-        layout = find_layout(module, trained, tried[0])
-        engine = ClippingEngine(FlatParameters(module, layout.trained), 2 * batch_size, losses, layout)
+        engine, check = trained_engine(module, criterion, data_loader, 2 * batch_size, check_model, settings.fix)
         grouped = settings.clip == "subject"
-        warn_of_unused(check_model(module, losses, *tried, layout))
-        warn_of_slow(engine.followed, layout.alone)
 
         def try_again() -> None:
             mixed = autocast_on(engine.flat.vector.device)
             if self._steps in TRIED_AGAIN or (mixed and not self._steps):
-                check_model(module, losses, *tried, layout)
+                check()
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
         sampler = Sampler(plan, positions, owners, grouped, 2 * batch_size, self._seed)
@@ -192,23 +185,6 @@ class SubjectPrivacyEngine(Spending):
         optimizer.register_step_pre_hook(step.before_optimizer_step)
         self._plan, self._settings = plan, settings
         return PrivateModule(module, step).train(module.training), optimizer, PrivateLoss(step), loader
-
-    @property
-    def steps(self) -> int:
-        """Steps that this engine has released so far, those before a checkpoint was loaded again included."""
-        return self._steps
-
-    @property
-    def silos(self) -> tuple[str, ...]:
-        """The one silo that the data set is."""
-        return (_SILO,)
-
-    @property
-    def plan(self) -> PrivacyPlan:
-        """The plan that sampler, noise and accountant share. Raises ConfigError before :meth:`make_private`."""
-        if self._plan is None:
-            raise ConfigError("Expected make_private to be called first.")
-        return self._plan
 
     def state_dict(self) -> dict[str, Any]:
         """What :meth:`load_state_dict` needs beside the states of module and optimiser. It holds no seed."""
@@ -300,7 +276,7 @@ def clip_sum(
     check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
     items = number_of(targets)
-    some, wanted = (of_items(values, lambda tensor: tensor[_tried(items)]) for values in (inputs, targets))
+    some, wanted = (taken(values, _tried(items)) for values in (inputs, targets))
     layout = find_layout(module, trained_parameters(module), some)
     flat = FlatParameters(copied(module).train(module.training), layout.trained)
     engine = ClippingEngine(flat, item_loss=losses, layout=layout)
@@ -320,7 +296,7 @@ def _planned(owners: NDArray[np.int64], batch_size: int, settings: PrivacySettin
     if not chosen.samples_subjects and batch_size > len(owners):
         raise expected("batch_size of the data loader", batch_size, f"at most the {len(owners)} items to train on")
     rows = np.stack([np.arange(len(held)), np.zeros_like(held), items[held]], axis=1)
-    counts = Counts(tuple(map(str, held)), (_SILO,), rows)
+    counts = Counts(tuple(map(str, held)), SubjectPrivacyEngine.silos, rows)
     schedule = Schedule(
         rounds=1 if settings.steps is None else settings.steps,
         steps=1,
@@ -411,45 +387,58 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
                     "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, "
                     "mixes or drops them. Change items in the data set, or in the module."
                 )
-    inputs, targets = inputs_and_targets(batch)
-    return of_items(inputs, lambda tensor: tensor.to(device)), of_items(targets, lambda tensor: tensor.to(device))
+    return inputs_and_targets(batch, device)
 
 
-def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
+def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
     """Of a batch: (inputs, ..., targets), or a mapping with ``labels``. Raises DataError for anything else."""
     if isinstance(batch, Mapping) and "labels" in batch:
-        return {name: each for name, each in batch.items() if name != "labels"}, batch["labels"]
-    if isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
-        return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
-    kinds = type(batch).__name__
-    if isinstance(batch, list | tuple):
-        kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
-    allowed = "tensors, (inputs, targets), or a mapping with labels"
-    raise expected("a batch of the data loader", kinds, allowed, DataError)
+        found: Any = ({name: each for name, each in batch.items() if name != "labels"}, batch["labels"])
+    elif isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
+        found = (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
+    else:
+        kinds = type(batch).__name__
+        if isinstance(batch, list | tuple):
+            kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
+        allowed = "tensors, (inputs, targets), or a mapping with labels"
+        raise expected("a batch of the data loader", kinds, allowed, DataError)
+    inputs, targets = (of_items(values, lambda tensor: tensor.to(device)) for values in found)
+    return inputs, targets
 
 
-def warn_of_unused(names: list[str]) -> None:
-    """Warns of parameters that the loss does not depend on."""
-    if names:
-        warnings.warn(
-            f"The loss of the items tried does not depend on {', '.join(names)}: trained by noise alone.", stacklevel=3
-        )
+def trained_engine(
+    module: nn.Module,
+    criterion: Any,
+    loader: DataLoader[Any],
+    capacity: int,
+    check: Callable[..., list[str]],
+    fix: bool,
+) -> tuple[ClippingEngine, Callable[[], object]]:
+    """The engine of a module that has been tried, and what tries it again; warns of what is slow or not trained.
 
+    Args:
+        module, criterion, loader, fix: as of :class:`SubjectPrivacyEngine`.
+        capacity: items that go through the module at once.
+        check: one of :mod:`subjectdp.engine.probe`.
+    """
 
-def warn_of_replaced(layers: list[str]) -> None:
-    """Warns of layers that are others now."""
-    if layers:
-        warnings.warn(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.", stacklevel=3)
+    def tell(text: str) -> None:
+        warnings.warn(text, stacklevel=4)
 
-
-def warn_of_slow(names: list[str], alone: tuple[str, ...]) -> None:
-    """Warns of parameters without a rule, and of modules that items go through one by one."""
-    if alone:
-        modules = ", ".join(name or "the whole module" for name in alone)
-        warnings.warn(f"Items go one by one through {modules}: exact, and slower.", stacklevel=3)
-    if names:
-        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-        warnings.warn(
-            f"No layer rule covers {', '.join(names[:6])}{more}: their clipping is exact, and may be slower.",
-            stacklevel=3,
-        )
+    if fix and (layers := replace_batch_norm(module)):
+        tell(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.")
+    refuse_by_name(module)
+    losses, trained = item_losses(criterion), trained_parameters(module)
+    inputs, targets = tried_batch(loader, next(iter(trained.values())).device)
+    items_apart = check is check_model
+    layout = find_layout(module, trained, inputs) if items_apart else Layout(frozenset(trained), frozenset())
+    if unused := check(module, losses, inputs, targets, layout):
+        tell(f"The loss of the items tried does not depend on {', '.join(unused)}: trained by noise alone.")
+    engine = ClippingEngine(FlatParameters(module, layout.trained), capacity, losses, layout)
+    if layout.alone:
+        modules = ", ".join(name or "the whole module" for name in layout.alone)
+        tell(f"Items go one by one through {modules}: exact, and slower.")
+    if items_apart and (slow := engine.followed):
+        names = ", ".join(slow[:6]) + (f" and {len(slow) - 6} more" if len(slow) > 6 else "")
+        tell(f"No layer rule covers {names}: their clipping is exact, and may be slower.")
+    return engine, lambda: check(module, losses, inputs, targets, layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
 from subjectdp.engine.groups import Part
-from subjectdp.engine.inputs import Call, autocast_on, leaves_of, number_of, of_items, tensors_in
+from subjectdp.engine.inputs import Call, autocast_on, leaves_of, number_of, taken, tensors_in
 from subjectdp.engine.layout import refuse_by_name
 from subjectdp.errors import ModelError, PrivacyError, expected
 
@@ -116,7 +116,7 @@ class PrivateStep:
         pieces, device = [], self.engine.flat.vector.device
         for part in parts:
             self._passes.append(_Pass(part, None, _generators(device)))
-            output, _ = self.engine.record(_part(inputs, part))  # its graph goes at once
+            output, _ = self.engine.record(taken(inputs, part.items))  # its graph goes at once
             pieces.append(tree_map(lambda each: each.detach() if isinstance(each, Tensor) else each, output))
         order = torch.argsort(torch.cat([torch.arange(number_of(inputs))[part.items] for part in parts]))
 
@@ -151,6 +151,7 @@ class PrivateStep:
         self._released = True
         weights = None if draw.weights is None else losses.new_tensor(draw.weights)
         total: Tensor | None = None
+        kind = self.engine.flat.vector.device.type
         with self._run(), torch.enable_grad():
             slopes: tuple[Tensor, ...] = ()
             if self._passes[0].tape is None:
@@ -159,8 +160,9 @@ class PrivateStep:
                 items, tape = each.part.items, each.tape
                 own_losses = losses
                 if tape is None:
-                    with _generators_at(each.generators), self._as_forward():
-                        output, tape = self.engine.record(_part(inputs, each.part))
+                    precision = torch.autocast(kind, torch.bfloat16, enabled=self._mixed)  # of the forward pass
+                    with _generators_at(each.generators), precision:
+                        output, tape = self.engine.record(taken(inputs, items))
                     own = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
                     terms = [(o * s[items]).flatten(1).sum(1) for o, s in zip(own, slopes, strict=True)]
                     own_losses = torch.stack(terms).sum(0)
@@ -209,11 +211,6 @@ class PrivateStep:
             self._running = False
             for parameter in self.parameters:
                 parameter.requires_grad_(True)
-
-    def _as_forward(self) -> AbstractContextManager[Any]:
-        """The precision of the forward pass."""
-        kind = self.engine.flat.vector.device.type
-        return torch.autocast(kind, torch.bfloat16, enabled=self._mixed)
 
     @property
     def busy(self) -> bool:
@@ -268,11 +265,6 @@ def _equal(given: Tensor, loaded: Tensor) -> bool:
     if given.dim() == 0 or given.numel() != loaded.numel() or len(given) != len(loaded):
         return False
     return torch.equal(given.reshape(-1), loaded.to(given.device, given.dtype).reshape(-1))
-
-
-def _part(inputs: Call, part: Part) -> Call:
-    taken: Call = of_items(inputs, lambda tensor: tensor[part.items])
-    return taken
 
 
 class PlainPassGuard:

@@ -20,29 +20,17 @@ from torch.utils.data import DataLoader
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.untuned import untuned_schedule
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.api.accounting import in_words_of_the_api, mechanism
+from subjectdp.api.accounting import mechanism, words_of_the_api
 from subjectdp.api.counts import Counts
-from subjectdp.api.engine import (
-    TRIED_AGAIN,
-    check_parameters,
-    inputs_and_targets,
-    trained_parameters,
-    tried_batch,
-    warn_of_replaced,
-    warn_of_slow,
-    warn_of_unused,
-)
+from subjectdp.api.engine import TRIED_AGAIN, check_parameters, inputs_and_targets, trained_engine, trained_parameters
 from subjectdp.api.loader import check_loader
-from subjectdp.api.private_step import item_losses
 from subjectdp.api.report import Spending, plain
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.names import numbered
 from subjectdp.data.partition import Partition
-from subjectdp.engine.clipping import ClippingEngine, ItemLoss
-from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import of_items, tensors_in
-from subjectdp.engine.layout import Layout, in_words, refuse_by_name, replace_batch_norm
-from subjectdp.engine.probe import check_keeps_nothing, check_model, find_layout
+from subjectdp.engine.inputs import tensors_in
+from subjectdp.engine.layout import in_words, refuse_by_name
+from subjectdp.engine.probe import check_keeps_nothing, check_model
 from subjectdp.errors import (
     ConfigError,
     DataError,
@@ -233,16 +221,17 @@ class SubjectRelease(Spending):
         self.module, self.settings = module, settings
         counts, partition = _federated(subjects, silos, check_loader(data_loader)[0])
         self._seed = secrets.randbits(256) if settings.seed is None else settings.seed
-        self._plan = in_words_of_the_api(lambda: settings.plan(counts))
-        if self._plan.delta_warning is not None:
-            warnings.warn(self._plan.delta_warning, stacklevel=2)
-        self._silos, self._rounds, self._loads = counts.silos, 0, 0
-        if settings.fix:
-            warn_of_replaced(replace_batch_norm(module))
-        engine, self._try = _engine(module, item_losses(criterion), data_loader, settings.clip == "gradient")
-        optimiser = OptimizerConfig(
-            name=cast(Any, settings.optimizer), learning_rate=settings.learning_rate, momentum=settings.momentum
+        with words_of_the_api():
+            self._plan = settings.plan(counts)
+        if self.plan.delta_warning is not None:
+            warnings.warn(self.plan.delta_warning, stacklevel=2)
+        self.silos, self._loads = counts.silos, 0
+        # where gradients are clipped the items are kept apart; where updates are, the passes of different people
+        check = check_model if settings.clip == "gradient" else check_keeps_nothing
+        engine, self._try = trained_engine(
+            module, criterion, data_loader, data_loader.batch_size or 1, check, settings.fix
         )
+        name = cast(Any, settings.optimizer)
         self._federation = Federation(
             rule=algorithm(self.plan.mechanism.algorithm, None).round_rule(self.plan),
             plan=self.plan,
@@ -251,26 +240,11 @@ class SubjectRelease(Spending):
             engine=engine,
             seed=self._seed,
             noise_name="SubjectRelease of one's own module",
-            optimiser=optimiser,
+            optimiser=OptimizerConfig(name=name, learning_rate=settings.learning_rate, momentum=settings.momentum),
             averaged_rounds=settings.averaged_rounds,
         )
         self._model = GlobalModel(self._federation)
         self._trainable(True)
-
-    @property
-    def plan(self) -> PrivacyPlan:
-        """The plan that sampler, clipping, noise and accountant share."""
-        return self._plan
-
-    @property
-    def steps(self) -> int:
-        """Rounds that were released so far."""
-        return self._rounds
-
-    @property
-    def silos(self) -> tuple[str, ...]:
-        """Names of the silos."""
-        return self._silos
 
     def round(self) -> None:
         """One round: draws people, trains each silo, adds noise and moves the module.
@@ -279,20 +253,20 @@ class SubjectRelease(Spending):
             PrivacyError: more rounds than the noise was made for.
             ModelError: a module that keeps something of a pass beside its parameters, or that changed its own.
         """
-        if self._rounds >= self.settings.rounds:
+        if self._steps >= self.settings.rounds:
             raise PrivacyError(f"Expected at most {self.settings.rounds} rounds: the noise was made for them.")
         flat = self._federation.engine.flat
         if list(trained_parameters(self.module)) != list(flat.parameters):
             raise PrivacyError("Expected the trained parameters of the first round: make a new SubjectRelease.")
         before, kept = self._model.state(), [each.clone() for each in self.module.buffers()]
-        if self._rounds in TRIED_AGAIN:
+        if self._steps in TRIED_AGAIN:
             self._try()
-        self._rounds += 1
+        self._steps += 1
         self._trainable(False)
         try:
             refuse_by_name(self.module)
             with in_words("The module"):
-                run_round(self._federation, self._model, self._rounds, StepLog())
+                run_round(self._federation, self._model, self._steps, StepLog())
             self._check_buffers(kept)
         except BaseException:  # nothing of a round that failed is shown
             self._model.restore(before)
@@ -312,7 +286,7 @@ class SubjectRelease(Spending):
 
     def state_dict(self) -> dict[str, Any]:
         """What :meth:`load_state_dict` needs; it holds the model and no seed."""
-        return {"rounds": self._rounds, "plan": plain(self.plan), "model": self._model.state()}
+        return {"rounds": self._steps, "plan": plain(self.plan), "model": self._model.state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state with the same people, silos and settings; no draw is used twice.
@@ -321,8 +295,8 @@ class SubjectRelease(Spending):
         """
         if state["plan"] != plain(self.plan):
             raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
-        self._rounds, self._loads = max(self._rounds, int(state["rounds"])), self._loads + 1
-        own = key_int(self._seed, Purpose.NOISE, "loaded", self._loads, self._rounds)
+        self._steps, self._loads = max(self._steps, int(state["rounds"])), self._loads + 1
+        own = key_int(self._seed, Purpose.NOISE, "loaded", self._loads, self._steps)
         self._federation = replace(self._federation, seed=own)
         self._model.restore(state["model"])
         self._federation.engine.flat.load(self._model.reported)
@@ -346,34 +320,13 @@ class _Items:
         if not len(addresses):
             return torch.zeros(0, device=self._device), torch.zeros(0, device=self._device)
         items = [self._loader.dataset[int(place)] for place in addresses]
-        parts = inputs_and_targets(self._loader.collate_fn(items))
-        moved = of_items(parts[0], lambda each: each.to(self._device)), of_items(parts[1], lambda t: t.to(self._device))
+        moved = inputs_and_targets(self._loader.collate_fn(items), self._device)
         for tensor in (each for part in moved for each in tensors_in(part)):
             if tensor.shape[:1] != (len(items),):
                 raise expected(
                     "items of a batch", tuple(tensor.shape), f"{len(items)} in the first dimension", DataError
                 )
         return moved
-
-
-def _engine(
-    module: nn.Module, losses: ItemLoss, loader: DataLoader[Any], items_apart: bool
-) -> tuple[ClippingEngine, Callable[[], object]]:
-    """The engine of a module, and what tries the module again.
-
-    Where gradients are clipped the items must be kept apart; where updates are, the passes of different people.
-    """
-    refuse_by_name(module)
-    trained = trained_parameters(module)
-    inputs, targets = tried_batch(loader, next(iter(trained.values())).device)
-    layout = find_layout(module, trained, inputs) if items_apart else Layout(frozenset(trained), frozenset())
-    check = check_model if items_apart else check_keeps_nothing
-    unused = check(module, losses, inputs, targets, layout)
-    warn_of_unused(unused or [])
-    engine = ClippingEngine(FlatParameters(module, layout.trained), loader.batch_size or 1, losses, layout)
-    if items_apart:
-        warn_of_slow(engine.followed, layout.alone)
-    return engine, lambda: check(module, losses, inputs, targets, layout)
 
 
 def _federated(subjects: Sequence[Any], silos: Sequence[Any], items: int) -> tuple[Counts, Partition]:

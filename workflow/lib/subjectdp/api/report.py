@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -28,9 +26,6 @@ UNITS = {
     "silo": (PrivacyUnit.SILO, False),
 }
 """Name of a unit -> the unit, and whether all silos that hold it count."""
-
-_RECORDED = {unit: unit for unit in UNITS} | {"subject_at_one_silo": "subject_one_silo"}
-"""Name of a unit in a manifest's record."""
 
 
 @dataclass(frozen=True)
@@ -62,27 +57,6 @@ class Guarantee:
             return f"{self.unit}: no epsilon ({self.reason})"
         mark = ", conditional" if self.conditional else ""
         return f"{self.unit}: epsilon {self.epsilon:.4g} at delta {self.delta:g}, {self.adjacency}{mark}"
-
-
-def guarantee(unit: str, statement: Mapping[str, Any]) -> Guarantee:
-    """A sound statement (``accounting.statements``) about the unit of that name."""
-    return Guarantee(
-        unit=unit,
-        epsilon=statement["epsilon"],
-        delta=statement["delta"],
-        reason=statement["reason"],
-        adjacency=statement["adjacency"],
-        observer=statement["observer"],
-        assumptions=tuple(statement["assumptions"]),
-        conditional=statement["guarantee"] == CONDITIONAL,
-    )
-
-
-def warn_of_conditions(plan: PrivacyPlan, unit: str) -> None:
-    """Warns (UserWarning) where ε of the unit of that name rests on what was read from private data."""
-    found = condition(plan, *UNITS[unit])
-    if found is not None:
-        warnings.warn(f"epsilon is conditional: {found}, and is itself private", stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -126,8 +100,12 @@ class PrivacyReport:
         """The guarantee of the unit of that name. Raises ConfigError for an unknown one."""
         if unit not in UNITS:
             raise unknown("unit", unit, UNITS)
-        known = self.statements["sound"]
-        return guarantee(unit, known.get(_RECORDED[unit]) or sound_statement(self.plan, *UNITS[unit]))
+        recorded = "subject_one_silo" if unit == "subject_at_one_silo" else unit  # in a manifest
+        found = self.statements["sound"].get(recorded) or sound_statement(self.plan, *UNITS[unit])
+        same = {key: found[key] for key in ("epsilon", "delta", "reason", "adjacency", "observer")}
+        return Guarantee(
+            unit, **same, assumptions=tuple(found["assumptions"]), conditional=found["guarantee"] == CONDITIONAL
+        )
 
     @property
     def noise_multipliers(self) -> dict[str, float]:
@@ -162,23 +140,28 @@ class PrivacyReport:
         return privacy_report_text(self.plan, self.statements)
 
 
-class Spending(ABC):
-    """What a training has spent so far: ε and report of the releases that were made."""
+class Spending:
+    """What a training has spent so far: ε and report of the releases that were made.
+
+    Attributes:
+        silos: names of the silos.
+    """
+
+    silos: tuple[str, ...]
+    _plan: PrivacyPlan | None = None
+    _steps = 0
 
     @property
-    @abstractmethod
     def plan(self) -> PrivacyPlan:
-        """The plan that sampler, noise and accountant share."""
+        """The plan that sampler, clipping, noise and accountant share. Raises ConfigError before ``make_private``."""
+        if self._plan is None:
+            raise ConfigError("Expected make_private to be called first.")
+        return self._plan
 
     @property
-    @abstractmethod
     def steps(self) -> int:
-        """Releases so far: steps of an optimiser, or rounds."""
-
-    @property
-    @abstractmethod
-    def silos(self) -> tuple[str, ...]:
-        """Names of the silos."""
+        """Releases so far, steps of an optimiser or rounds, those before a state was loaded again included."""
+        return self._steps
 
     def get_epsilon(self, delta: float | None = None, unit: str = "subject") -> float:
         """ε at ``delta`` (None: the settings') after the steps so far, of an ``"item"`` or of a ``"subject"``.

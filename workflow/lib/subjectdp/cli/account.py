@@ -8,9 +8,8 @@ from subjectdp.accounting import published
 from subjectdp.accounting.privacy_report import noise_size, report_text
 from subjectdp.accounting.sound import noise_of_the_sum
 from subjectdp.accounting.statements import privacy_statements, sound_statement
-from subjectdp.api.accounting import mechanism
+from subjectdp.api.accounting import Cap, caps, mechanism, person_silos, person_table, worst_person
 from subjectdp.api.counts import read_counts
-from subjectdp.api.questions import Cap, caps, person_silos, person_table, worst_person
 from subjectdp.cli.plans import add_plan_options, chosen_plans, schedule_of, settle
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.io.printing import print_json, print_table

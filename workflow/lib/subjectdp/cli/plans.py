@@ -9,6 +9,7 @@ from typing import Any
 from subjectdp.accounting.events import fixed_batch_size
 from subjectdp.accounting.make_plan import draft_plan, with_plan_noise, with_sampling
 from subjectdp.algorithms.registry import algorithm, mechanism
+from subjectdp.api.accounting import scheduled_settings
 from subjectdp.api.counts import read_counts, read_sizes
 from subjectdp.api.schedule import Schedule
 from subjectdp.cli.parser import add_json, values_of
@@ -20,12 +21,10 @@ from subjectdp.plan.plan import (
     Horizontal,
     Mechanism,
     NoiseRule,
-    NoiseSource,
     PlanSettings,
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
-    SubjectSettings,
     TrustModel,
 )
 
@@ -174,27 +173,21 @@ def _equal_silos(options: argparse.Namespace) -> FederationFacts:
 
 
 def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mechanism) -> PlanSettings:
-    subjects, q, batch = chosen.samples_subjects, options.sampling_probability, options.batch_size
+    batch = options.batch_size
     if batch is not None and batch > min(facts.items):
         raise expected("--batch-size", batch, f"at most {min(facts.items)}, the items of the smallest silo")
-    schedule = schedule_of(options)
-    return PlanSettings(
+    sampling = SamplingMethod.POISSON_SUBJECTS if chosen.samples_subjects else SamplingMethod(options.sampling)
+    return replace(
+        scheduled_settings(chosen, facts, schedule_of(options)),
         mode=AccountingMode(options.mode),
         horizontal=Horizontal(options.horizontal),
-        sampling=SamplingMethod.POISSON_SUBJECTS if subjects else SamplingMethod(options.sampling),
+        sampling=sampling,
         epsilon=options.epsilon,
         delta=options.delta,
-        clip_norm=1.0,
-        rounds=options.rounds,
-        local_steps=1 if chosen.one_step_per_round else schedule.local_steps(),
-        batch_size=schedule.nominal_batch(facts),
-        local_epochs=options.epochs,
         noise_multiplier=options.noise_multiplier,
         accountant=Accountant(options.accountant),
         own_noise_only=options.own_noise_only,
         colluding_silos=options.colluding_silos,
-        noise_source=NoiseSource.UNSTATED,
-        subject=SubjectSettings(q if subjects else 1.0),
     )
 
 

@@ -9,7 +9,7 @@ gradient of a large layer is formed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from subjectdp.engine.flat import Factor, FlatParameters, clip_factors, row_norms
 from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
-from subjectdp.engine.inputs import Inputs, autocast_on, call, laid_out, number_of, of_items
+from subjectdp.engine.inputs import Inputs, autocast_on, call, forwards, laid_out, number_of, taken
 from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, in_float32, summed
 from subjectdp.engine.layers.dense import GenericRule
 from subjectdp.engine.layout import Layout, in_words, kept_alone, refuse_by_name, rule_of
@@ -196,7 +196,7 @@ class ClippingEngine:
             clip = Clip(part.grouping, bound, part_weights, factor, groups is not None)
             in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
             add = self._add_clipped if in_one_pass else self._add_large_group
-            total, norms[part.groups] = add(_part(inputs, part.items), _part(labels, part.items), clip, total)
+            total, norms[part.groups] = add(taken(inputs, part.items), taken(labels, part.items), clip, total)
         return torch.zeros_like(self.flat.vector) if total is None else total, norms
 
     def gradient_sum(self, inputs: Inputs, labels: Any, weights: Tensor | None = None) -> Tensor:
@@ -209,7 +209,7 @@ class ClippingEngine:
         for start in range(0, number_of(labels), self.physical_batch_size):
             part = slice(start, start + self.physical_batch_size)
             part_weights = None if weights is None else weights[part]
-            total = self._add_gradients(_part(inputs, part), _part(labels, part), part_weights, total)
+            total = self._add_gradients(taken(inputs, part), taken(labels, part), part_weights, total)
         return torch.zeros_like(self.flat.vector) if total is None else total
 
     def _add_clipped(self, inputs: Inputs, labels: Any, clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -286,7 +286,7 @@ class ClippingEngine:
         weights = clip.weights
         if weights is not None:
             kept = weights != 0.0
-            inputs, labels, weights = _part(inputs, kept), _part(labels, kept), weights[kept]
+            inputs, labels, weights = taken(inputs, kept), taken(labels, kept), weights[kept]
         gradient = self.gradient_sum(inputs, labels, weights)
         norm = row_norms(gradient.unsqueeze(0))
         scaled = gradient.mul_(clip_factors(norm, clip.clip_norm, clip.factor))
@@ -357,26 +357,21 @@ class ClippingEngine:
         tape.layers.clear()
         return captured
 
-    @contextmanager
-    def _recording(self, tape: dict[str, _Taped], items: int) -> Iterator[None]:
-        def run(name: str, module: nn.Module, rule: LayerRule, *inputs: Any, **options: Any) -> Any:
+    def _recording(self, tape: dict[str, _Taped], items: int) -> AbstractContextManager[None]:
+        def run(name: str, module: nn.Module, *inputs: Any, **options: Any) -> Any:
             if name in tape:
                 raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
             alone = _only_input(name, module, inputs, options, items)
             with in_words(f"Layer {name!r}"):
-                output, wanted, kept = rule.forward(module, alone)
+                output, wanted, kept = self.rules[name][1].forward(module, alone)
             edges = [get_gradient_edge(tensor) for tensor in wanted]
             shapes = [tensor.shape for tensor in wanted]
             tape[name] = _Taped(edges, shapes, kept, alone.detach(), alone._version)
             return output
 
-        for name, (module, rule) in self.rules.items():
-            module.forward = partial(run, name, module, rule)
-        try:
-            yield
-        finally:
-            for module, _ in self.rules.values():
-                del module.forward
+        return forwards(
+            {name: module for name, (module, _) in self.rules.items()}, lambda name, module: partial(run, name, module)
+        )
 
 
 def _only_input(name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int) -> Tensor:
@@ -399,13 +394,6 @@ def _only_input(name: str, module: nn.Module, inputs: tuple[Any, ...], options: 
     return given[0]
 
 
-def check_output(output: Any, items: int) -> None:
-    """Raises ModelError unless a model's output is one tensor (items, ...)."""
-    if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != items:
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise expected("output of the model", shape, f"one tensor ({items}, ...)", ModelError)
-
-
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
     return losses.sum() if weights is None else losses @ weights
 
@@ -419,10 +407,6 @@ def _zero_out(captured: dict[str, Captured], items: Tensor, groups: Tensor | Non
         return
     for layer in captured.values():
         layer.zero_out(items, groups)
-
-
-def _part(inputs: Inputs, items: Any) -> Inputs:
-    return of_items(inputs, lambda tensor: tensor[items])
 
 
 def _named_below(flat: FlatParameters, layer: str) -> dict[str, str]:
@@ -444,20 +428,13 @@ def _layers(flat: FlatParameters, layout: Layout | None) -> list[tuple[str, nn.M
     return [(name, m) for name, m in flat.model.named_modules() if next(m.parameters(recurse=False), None) is not None]
 
 
-def _refuse_unusual(name: str, module: nn.Module) -> None:
-    problem = None
-    if "forward" in vars(module):
-        problem = "has a forward of its own, which replaced that of its class: write a class"
-    elif any(type(hook).__module__ in _FROM_HOOKS for hook in module._forward_pre_hooks.values()):
-        problem = "makes its weight of other parameters (weight or spectral norm): remove that first"
-    if problem is not None:
-        raise ModelError(f"Layer {name!r} ({type(module).__name__}) {problem}.")
-
-
 def _rule_of(name: str, module: nn.Module) -> LayerRule:
-    _refuse_unusual(name, module)
-    rule = rule_of(module)
-    if rule is not None:
+    layer = f"Layer {name!r} ({type(module).__name__})"
+    if "forward" in vars(module):
+        raise ModelError(f"{layer} has a forward of its own, which replaced that of its class: write a class.")
+    if any(type(hook).__module__ in _FROM_HOOKS for hook in module._forward_pre_hooks.values()):
+        raise ModelError(f"{layer} makes its weight of other parameters (weight or spectral norm): remove that first.")
+    if (rule := rule_of(module)) is not None:
         return rule
     if isinstance(module, nn.RNNBase):
         raise ModelError(f"Expected a one-directional nn.LSTM without dropout or projection, {name!r} is {module}.")

@@ -36,6 +36,21 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
         return model(laid_out(inputs))
 
 
+@contextmanager
+def forwards(modules: Mapping[str, nn.Module], run: Callable[[str, nn.Module], Callable[..., Any]]) -> Iterator[None]:
+    """``run(name, module)`` in place of each module's ``forward`` in the block; an own one comes back."""
+    own: dict[str, Any] = {name: vars(module).get("forward") for name, module in modules.items()}
+    for name, module in modules.items():
+        module.forward = run(name, module)
+    try:
+        yield
+    finally:
+        for name, module in modules.items():
+            del module.forward
+            if own[name] is not None:
+                module.forward = own[name]
+
+
 def laid_out(inputs: Any) -> Any:
     """Images channels-last, as the fast convolution kernels read them."""
     image = isinstance(inputs, Tensor) and inputs.dim() == 4
@@ -53,9 +68,14 @@ def tensors_in(values: Any) -> list[Tensor]:
 
 
 def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
-    """The inputs with each of their tensors changed, such as ``lambda tensor: tensor[:3]``."""
+    """The inputs with each of their tensors changed."""
     plain = dict(inputs) if isinstance(inputs, Mapping) else inputs
     return tree_map(lambda each: change(each) if isinstance(each, Tensor) else each, plain)
+
+
+def taken(inputs: Inputs, items: Any) -> Any:
+    """Some of the items: numbers, a mask or a slice."""
+    return of_items(inputs, lambda tensor: tensor[items])
 
 
 def number_of(inputs: Inputs) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from subjectdp.engine.inputs import Inputs, call, number_of, of_items
+from subjectdp.engine.inputs import Inputs, call, forwards, number_of, taken
 from subjectdp.engine.layers import convolution, recurrent
 from subjectdp.engine.layers.base import LayerRule
 from subjectdp.engine.layers.convolution import ConvolutionRule
@@ -99,20 +99,10 @@ def _within(name: str, other: str) -> bool:
     return not other or name.startswith(f"{other}.")
 
 
-@contextmanager
-def kept_alone(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
+def kept_alone(model: nn.Module, names: Iterable[str]) -> AbstractContextManager[None]:
     """Each item goes through these modules by itself, in the passes of the block that ``Uses`` sees."""
     modules = {name: model.get_submodule(name) for name in names}
-    own: dict[str, Any] = {name: vars(module).get("forward") for name, module in modules.items()}
-    for name, module in modules.items():
-        module.forward = Alone(name, module).forward
-    try:
-        yield
-    finally:
-        for name, module in modules.items():
-            del module.forward
-            if own[name] is not None:
-                module.forward = own[name]
+    return forwards(modules, lambda name, module: Alone(name, module).forward)
 
 
 def _learned(model: nn.Module, trained: frozenset[str], inputs: Inputs, alone: tuple[str, ...]) -> Layout:
@@ -123,11 +113,12 @@ def _learned(model: nn.Module, trained: frozenset[str], inputs: Inputs, alone: t
         for name, module in _candidates(model, parameters).items()
         if not any(name == other or _within(name, other) for other in alone)
     }
+    constants = [*(p for name, p in model.named_parameters() if name not in trained), *model.buffers()]
     passes = []
     for part in ([*range(_FEWEST)], [*range(items)], [items - 1, *range(items - 1)]):
-        uses = Uses(parameters, _constants(model, parameters), len(part))
+        uses = Uses(parameters, constants, len(part))
         with torch.no_grad(), kept_alone(model, alone), _watched(layers, uses) as unfit, uses:
-            call(model, of_items(inputs, lambda tensor, part=part: tensor[part]))  # type: ignore[misc]
+            call(model, taken(inputs, part))
         passes.append((uses, unfit))
     ruled = frozenset(name for name in layers if not any(_outside(name, uses, unfit, model) for uses, unfit in passes))
     owned = {f"{name}.{own}" if name else own for name in ruled for own, _ in layers[name].named_parameters()}
@@ -186,10 +177,6 @@ def replace_batch_norm(model: nn.Module) -> list[str]:
     return replaced
 
 
-def _constants(model: nn.Module, parameters: Mapping[str, Tensor]) -> list[Tensor]:
-    return [*(p for name, p in model.named_parameters() if name not in parameters), *model.buffers()]
-
-
 def _candidates(model: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, nn.Module]:
     """Layers with a rule whose parameters are all trained, each under one name."""
     names = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
@@ -224,13 +211,8 @@ def _watched(layers: Mapping[str, nn.Module], uses: Uses) -> Iterator[Counter[st
             uses.inside.pop()
         return (output[0], _Unread(output[1], runs, name)) if isinstance(module, nn.LSTM) else output
 
-    for name, module in layers.items():
-        module.forward = partial(run, name, module, module.forward)
-    try:
+    with forwards(layers, lambda name, module: partial(run, name, module, module.forward)):
         yield runs
-    finally:
-        for module in layers.values():
-            del module.forward
 
 
 class _Unread(tuple[Tensor, ...]):

@@ -56,7 +56,12 @@ class OneLinear:
 
     def clip(self, clip_norm: float | Tensor, weights: Tensor | None, factor: Factor | None = None) -> Tensor:
         """Makes the sum Σ_i w_i Clip(g_i, C), without items whose gradient is not finite; returns the norms (B,)."""
-        norms, finite = self._norms()
+        from subjectdp.engine.logit_gradients import errors_and_norms  # plain sums need not load the compiler
+
+        lengths = row_norms(self.inputs)
+        norms, logits, labels = torch.empty_like(lengths), self.logits.numpy(), self.labels.numpy()
+        finite = errors_and_norms(logits, labels, lengths.numpy(), self.bias, norms.numpy())
+        self.errors = self.logits
         scales = clip_factors(norms, clip_norm, factor)
         if not finite:
             bad = ~torch.isfinite(norms)
@@ -64,15 +69,6 @@ class OneLinear:
             self.inputs, self.errors = zeroed(self.inputs, bad), self.errors.masked_fill(bad, 0.0)
         self.weight(scales if weights is None else scales.mul_(weights))
         return norms
-
-    def _norms(self) -> tuple[Tensor, bool]:
-        from subjectdp.engine.logit_gradients import errors_and_norms  # plain sums need not load the compiler
-
-        lengths = row_norms(self.inputs)
-        norms, logits, labels = torch.empty_like(lengths), self.logits.numpy(), self.labels.numpy()
-        finite = errors_and_norms(logits, labels, lengths.numpy(), self.bias, norms.numpy())
-        self.errors = self.logits
-        return norms, finite
 
 
 def without_backward(model: Callable[[Tensor], Tensor], layer: Any, inputs: Tensor, labels: Tensor) -> OneLinear | None:

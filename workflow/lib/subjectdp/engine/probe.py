@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import Inputs, call, number_of, of_items
+from subjectdp.engine.inputs import Inputs, call, number_of, taken
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
 from subjectdp.errors import ModelError
 from subjectdp.io.freed_memory import return_freed_memory
@@ -53,25 +53,24 @@ def check_model(
         ModelError: an item's gradient depends on other items, so that clipping bounds nothing, or is not what a loop
             over items finds; a pass changes parameters or buffers; a model that cannot be copied.
     """
-    trial = _Trial(model, item_loss, inputs, targets, layout)
-    with in_words("The module"), _generators_kept(), torch.enable_grad():
-        trial.check_left_alone()
+    with _trial(model, item_loss, inputs, targets, layout) as trial:
         unused = trial.check_with_loop()
         trial.check_among_copies()
     return_freed_memory()
     return unused
 
 
-def check_keeps_nothing(model: nn.Module, item_loss: ItemLoss, inputs: Inputs, targets: Any, layout: Layout) -> None:
-    """Tries a model whose passes are each of one person alone: none may leave anything for the next.
+def check_keeps_nothing(
+    model: nn.Module, item_loss: ItemLoss, inputs: Inputs, targets: Any, layout: Layout
+) -> list[str]:
+    """Tries a model whose passes are each of one person alone: none may leave anything for the next. Returns no names.
 
     Raises:
         ModelError: a pass changes parameters or buffers, or what the next pass gives; a model that cannot be copied.
     """
-    trial = _Trial(model, item_loss, inputs, targets, layout)
-    with in_words("The module"), _generators_kept(), torch.enable_grad():
-        trial.check_left_alone()
+    with _trial(model, item_loss, inputs, targets, layout) as trial:
         trial.check_after_others()
+    return []
 
 
 def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:
@@ -90,6 +89,15 @@ def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> L
         trial = copied(model)
         refuse_by_name(trial)
         return layout_of(_without_dropout(trial, inputs), trained, inputs)
+
+
+@contextmanager
+def _trial(*given: Any) -> Iterator[_Trial]:
+    """A trial of a model whose passes leave it as it is."""
+    trial = _Trial(*given)
+    with in_words("The module"), _generators_kept(), torch.enable_grad():
+        trial.check_left_alone()
+        yield trial
 
 
 @contextmanager
@@ -197,7 +205,7 @@ class _Trial:
             batch = self.item_loss(call(model, self.inputs), self.targets)
         for i in range(self.items):
             if batch is None:
-                inputs, targets = self._taken(torch.tensor([i]))
+                inputs, targets = (taken(values, torch.tensor([i])) for values in (self.inputs, self.targets))
                 loss = self.item_loss(call(model, inputs), targets).sum()
             else:
                 loss = batch[i]
@@ -215,7 +223,7 @@ class _Trial:
             _seed()
             weights = torch.zeros(items, device=engine.flat.vector.device)
             weights[item] = 1.0
-            inputs, targets = self._taken(positions)
+            inputs, targets = (taken(values, positions) for values in (self.inputs, self.targets))
             total, norms = engine.clipped_sum(inputs, targets, float("inf"), weights)
             return total, norms[item]
 
@@ -230,17 +238,11 @@ class _Trial:
         return_freed_memory()  # so that the memory of a trial does not come on top of that of a step
         return copied(self.model)
 
-    def _taken(self, positions: Tensor) -> tuple[Inputs, Any]:
-        def rows(values: Any) -> Any:
-            return of_items(values, lambda tensor: tensor[positions.to(tensor.device)])
-
-        return rows(self.inputs), rows(self.targets)
-
     def check_after_others(self) -> None:
         """An item's gradient by a model that has seen the others beside that by one that has not."""
         used = self._engine(self._copied(), training=True)
         for item in range(self.items):
-            inputs, targets = self._taken(torch.tensor([item]))
+            inputs, targets = (taken(values, torch.tensor([item])) for values in (self.inputs, self.targets))
             first = self._engine(self._copied(), training=True)
             _seed()
             alone = first.gradient_sum(inputs, targets)

@@ -37,23 +37,20 @@ from subjectdp.plan.plan import (
 from subjectdp.sampling.batches import silos_of_round
 
 
-def check_plan(site: Site, plan: PrivacyPlan, masked: bool = False) -> None:
-    """Raises PrivacyError for a plan whose stated ε would not hold here, or that the silo's file does not allow.
-
-    ``masked``: the silos hide what they send from the server, so that it sees their sum alone.
-    """
-    for problem in (*_of_the_plan(plan, masked), *_of_the_site(site, plan)):
+def check_plan(site: Site, plan: PrivacyPlan) -> None:
+    """Raises PrivacyError for a plan whose stated ε would not hold here, or that the silo's file does not allow."""
+    for problem in (*_of_the_plan(plan), *_of_the_site(site, plan)):
         raise problem
 
 
-def _of_the_plan(plan: PrivacyPlan, masked: bool) -> Iterator[SubjectDPError]:
+def _of_the_plan(plan: PrivacyPlan) -> Iterator[SubjectDPError]:
     settings, mechanism = plan.settings, plan.mechanism
     several, shared = plan.silos_per_subject > 1, mechanism.shared_budget
     if settings.mode is not AccountingMode.SOUND and mechanism.noise_rule is not NoiseRule.NONE:
         yield _refused("privacy.mode", settings.mode, "sound")
     if mechanism.trust is TrustModel.CENTRAL:
         yield _refused("trust of the plan", mechanism.trust, "local: no silo gives its sums away without noise")
-    if not masked and mechanism.trust is TrustModel.SECURE_AGGREGATION and noise_is_summed(plan):
+    if mechanism.trust is TrustModel.SECURE_AGGREGATION and noise_is_summed(plan):
         reason = "the server would see each silo's part with its share of the noise alone (joint.own_noise_only: true)"
         yield _refused("noise of the plan", "shared by the silos", f"each silo's own: {reason}")
     if settings.sampling is SamplingMethod.FIXED_BATCH_SIZE:

@@ -25,7 +25,7 @@ from subjectdp.config.messages import validated
 from subjectdp.errors import DataError, PrivacyError, SubjectDPError, expected
 from subjectdp.federation.guard import Budget, RunRecord, check_budget, check_items, check_plan, check_turn
 from subjectdp.federation.proposal import PLAN, ROUND, Proposal, digest, pack, unpack
-from subjectdp.federation.site import OwnItems, Site, own_items, read_site_data
+from subjectdp.federation.site import Site, own_items, read_site_data
 from subjectdp.plan.plan import NoiseSource
 from subjectdp.training import environment
 from subjectdp.training.build import RunInputs, make_federation
@@ -88,10 +88,14 @@ class Silo:
         elif (kept := self.budget.kept_release(record, round_)) is not None:
             self.report(f"round {round_} was asked for again: the same bits, no more budget")
             return kept
-        _check_model(model, accepted.federation)
+        federation = accepted.federation
+        _check_model(model, federation)
+        if federation.plan.settings.noise_source is NoiseSource.SECURE:
+            # new draws of the operating system for every round, in no file
+            federation = replace(federation, seed=secrets.randbits(SECRET_BITS))
         record = replace(record, rounds={**record.rounds, round_: request})
         self.budget.write(record, accepted.for_readers)  # from here on the round counts as released
-        release = train_silo(_with_secret(accepted.federation), model, round_, self.site.silo, StepLog())
+        release = train_silo(federation, model, round_, self.site.silo, StepLog())
         reply = pack({"silo": self.site.silo, "round": round_}, release)
         self.budget.keep_release(record, round_, reply)
         self.budget.write(replace(record, kept=round_), accepted.for_readers)
@@ -123,23 +127,13 @@ class Silo:
         inputs = RunInputs(run, replace(plan, silos=tuple(silos)), own.prepared, own.partition, 0 if secure else None)
         torch.set_num_threads(site.performance.threads)
         federation = make_federation(inputs, environment.choose_device(site.performance.device))
-        self._report_accepted(record, own, epsilon)
+        limit = "no limit" if site.epsilon is None else f"epsilon {epsilon:.4g} of {site.epsilon:g}"
+        accepted = f"accepted {record.name}, plan {record.digest}: {limit} for one {site.unit}"
+        for line in filter(None, (own.cut, accepted)):
+            self.report(line)
         privacy = privacy_statements(plan, over_rounds=False)  # what people read in the ledger
         readers = {"privacy": {**privacy, "card": report_text(plan, privacy).splitlines()}}
         return Accepted(replace(federation, noise_name=record.digest), record, readers)
-
-    def _report_accepted(self, record: RunRecord, own: OwnItems, epsilon: float) -> None:
-        limit = "no limit" if self.site.epsilon is None else f"epsilon {epsilon:.4g} of {self.site.epsilon:g}"
-        accepted = f"accepted {record.name}, plan {record.digest}: {limit} for one {self.site.unit}"
-        for line in filter(None, (own.cut, accepted)):
-            self.report(line)
-
-
-def _with_secret(federation: Federation) -> Federation:
-    """With secure noise, new draws of the operating system for every round, in no file; else the seed."""
-    if federation.plan.settings.noise_source is not NoiseSource.SECURE:
-        return federation
-    return replace(federation, seed=secrets.randbits(SECRET_BITS))
 
 
 def _check_model(model: Tensor, federation: Federation) -> None:

@@ -11,7 +11,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from subjectdp.api.questions import Cap
+from subjectdp.api.accounting import Cap
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts

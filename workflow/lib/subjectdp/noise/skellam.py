@@ -10,17 +10,23 @@ multiplier, so that its Rényi divergence does not exceed the Gaussian's at any 
 (:func:`skellam_variance`). A noise multiplier from Rényi accounting at integer orders is therefore valid for both.
 
 The sampler uses floating-point Poisson generators: research noise, like the Gaussian one.
+
+Silos add up integers modulo m as secure aggregation does (:func:`modular_sum`): the server learns the sum modulo m and
+nothing else. The protocol is simulated as an ideal functionality. The summands are updates of a round: the signal and
+noise of the local steps of all silos (arXiv 2407.19286, section 4, last paragraph). In a ring of 62 bits they fit at
+any setting that trains. A sum that does not would wrap around, which costs accuracy, never privacy: it stops the run.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.errors import PrivacyError, expected
+from subjectdp.errors import DataError, PrivacyError, expected
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -178,3 +184,30 @@ def skellam(variance: float, size: int, generator: np.random.Generator) -> Integ
     noise = generator.poisson(variance / 2.0, size)
     noise -= generator.poisson(variance / 2.0, size)
     return noise.astype(np.int64, copy=False)
+
+
+RING = 2**62
+"""The sum of two residues of a larger ring may overflow 64 bits."""
+
+
+def modular_sum(parts: Iterable[Integers], modulus: int = RING) -> Integers:
+    """The sum of at least one vector (P,) modulo ``modulus``, as the integers nearest to 0.
+
+    Raises:
+        DataError: no vector, or a sum that wrapped around (which a simulation can tell, a server cannot).
+    """
+    total, real = None, np.zeros(())
+    for part in parts:
+        residues = np.mod(part, modulus)  # what a silo sends
+        total = residues if total is None else np.mod(total + residues, modulus)
+        real = real + part.astype(np.float64)
+    if total is None:
+        raise expected("vectors to sum", 0, "at least one", DataError)
+    nearest = np.where(total > (modulus - 1) // 2, total - modulus, total)
+    wrapped = int(np.count_nonzero(np.abs(real - nearest) > modulus / 2))
+    if wrapped:
+        raise DataError(
+            f"Expected sums that a ring of {modulus} integers holds, {wrapped} of {len(total)} entries wrapped around. "
+            "Lower joint.bits, training.local_steps or training.batch_size."
+        )
+    return nearest

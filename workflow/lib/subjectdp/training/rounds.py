@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from subjectdp.algorithms.base import SiloTask
 from subjectdp.engine.clipping import squared_error
-from subjectdp.noise.secure_sum import modular_sum
+from subjectdp.noise.skellam import modular_sum
 from subjectdp.sampling.batches import silos_of_round
 from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation, descend, make_optimiser, optimiser_state, restore_optimiser

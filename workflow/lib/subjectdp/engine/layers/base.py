@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from subjectdp.engine.flat import row_norms
@@ -56,10 +56,8 @@ class Sums:
         self._views = views
         self._unwritten = set(views) if fresh else set()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._views
-
     def __getitem__(self, name: str) -> Tensor:
+        """The parameter's sum so far, to be added to in place."""
         return self._views[name].zero_() if self._first(name) else self._views[name]
 
     def _first(self, name: str) -> bool:
@@ -71,10 +69,6 @@ class Sums:
         """Zeroes what no layer wrote: a layer that did not run, a parameter without gradient."""
         for name in self._unwritten:
             self._views[name].zero_()
-
-    def shape(self, name: str) -> torch.Size:
-        """The parameter's shape."""
-        return self._views[name].shape
 
     def add(self, name: str, value: Tensor) -> None:
         """Adds a tensor of the parameter's size."""
@@ -88,10 +82,6 @@ class Sums:
             self.add(name, torch.mm(right.t(), left.t()).t())
         else:
             self._views[name].addmm_(left, right, beta=0.0 if self._first(name) else 1.0)
-
-    def add_rows(self, name: str, indices: Tensor, rows: Tensor) -> None:
-        """Adds ``rows`` (n, d) to the rows of the parameter that ``indices`` (n,) name."""
-        self[name].index_add_(0, indices, rows)
 
 
 class Captured(Protocol):
@@ -126,6 +116,15 @@ class LayerRule(Protocol):
     def captured(self, module: Any, kept: Any, deltas: list[Tensor]) -> Captured:
         """Combines what was kept with the gradients of the wanted tensors."""
         ...
+
+
+class OwnForward:
+    """The part of a rule that runs a layer's own code and keeps its input."""
+
+    def forward(self, module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        """As :class:`LayerRule` says."""
+        output = wanted(type(module).forward(module, inputs))
+        return output, [output], inputs.detach()
 
 
 def in_float32(values: Any) -> Any:

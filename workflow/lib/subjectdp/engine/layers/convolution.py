@@ -13,21 +13,27 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subjectdp.engine.groups import Grouping, Run
-from subjectdp.engine.layers.base import Coefficients, Squares, Sums, group_sums, grouped, squared_rows, wanted, zeroed
+from subjectdp.engine.layers.base import (
+    Coefficients,
+    OwnForward,
+    Squares,
+    Sums,
+    group_sums,
+    grouped,
+    squared_rows,
+    zeroed,
+)
 
 _CPU_BLOCK = 4  # items whose im2col copy stays in cache
 _GPU_FLOATS = 1 << 27  # of it at once: on a GPU few launches matter more than cache
 _KEEP_BYTES = 256 << 20  # gradients up to this size are kept for the weighted sum
 
 
-class ConvolutionRule:
+class ConvolutionRule(OwnForward):
     """nn.Conv2d with zero padding and one group."""
 
-    def forward(self, module: nn.Conv2d, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
-        convolved = F.conv2d(inputs, module.weight, module.bias, module.stride, module.padding, module.dilation)
-        output = wanted(convolved)
-        return output, [output], inputs.detach()
+    def forward(self, module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        return super().forward(module, inputs.contiguous(memory_format=torch.channels_last))
 
     def captured(self, module: nn.Conv2d, kept: Tensor, deltas: list[Tensor]) -> ConvolutionCaptured:
         return ConvolutionCaptured(module, kept, deltas[0].contiguous(memory_format=torch.channels_last))
@@ -114,7 +120,7 @@ class ConvolutionCaptured:
         if self.gradients is None:
             into.add("weight", self._plain_weight_gradient(coefficients.items))
         else:
-            out, inner, height, width = into.shape("weight")
+            out, inner, height, width = self.module.weight.shape
             summed = coefficients.groups @ self.gradients
             if self.one_channel:
                 summed = summed.view(height * width, out).t()

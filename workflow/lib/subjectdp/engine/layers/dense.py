@@ -19,6 +19,7 @@ from subjectdp.engine.groups import Grouping, Run
 from subjectdp.engine.layers.base import (
     GRAM_ROUNDING,
     Coefficients,
+    OwnForward,
     Squares,
     Sums,
     group_sums,
@@ -27,17 +28,12 @@ from subjectdp.engine.layers.base import (
     product_squares,
     squared_rows,
     summed,
-    wanted,
     zeroed,
 )
 
 
-class LinearRule:
+class LinearRule(OwnForward):
     """nn.Linear on (B, d) or (B, ..., d) inputs."""
-
-    def forward(self, module: nn.Linear, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        output = wanted(F.linear(inputs, module.weight, module.bias))
-        return output, [output], inputs.detach()
 
     def captured(self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured:
         if kept.dim() == 2:
@@ -72,12 +68,8 @@ class LinearCaptured:
             into.add("bias", scaled.sum(0))
 
 
-class EmbeddingRule:
+class EmbeddingRule(OwnForward):
     """nn.Embedding on integer inputs (B,) or (B, ...)."""
-
-    def forward(self, module: nn.Embedding, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        output = wanted(F.embedding(inputs, module.weight))
-        return output, [output], inputs
 
     def captured(self, module: nn.Embedding, kept: Tensor, deltas: list[Tensor]) -> EmbeddingCaptured:
         delta = deltas[0].reshape(len(kept), -1, module.embedding_dim)
@@ -120,7 +112,7 @@ class EmbeddingCaptured:
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         scaled = self.delta * coefficients.items.view(-1, 1, 1)
-        into.add_rows("weight", self.indices.flatten(), scaled.flatten(0, 1))
+        into["weight"].index_add_(0, self.indices.flatten(), scaled.flatten(0, 1))
 
 
 @dataclass
@@ -151,12 +143,8 @@ class TiedCaptured:
         self.table.add_weighted_sum(coefficients, into)
 
 
-class GroupNormRule:
+class GroupNormRule(OwnForward):
     """nn.GroupNorm on (B, C, ...)."""
-
-    def forward(self, module: nn.GroupNorm, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        output = wanted(F.group_norm(inputs, module.num_groups, module.weight, module.bias, module.eps))
-        return output, [output], inputs.detach()
 
     def captured(self, module: nn.GroupNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
         over = tuple(range(2, kept.dim()))
@@ -167,12 +155,8 @@ class GroupNormRule:
         )
 
 
-class LayerNormRule:
+class LayerNormRule(OwnForward):
     """nn.LayerNorm over the last dimensions."""
-
-    def forward(self, module: nn.LayerNorm, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        output = wanted(F.layer_norm(inputs, module.normalized_shape, module.weight, module.bias, module.eps))
-        return output, [output], inputs.detach()
 
     def captured(self, module: nn.LayerNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
         over = tuple(range(1, kept.dim() - len(module.normalized_shape)))
@@ -182,12 +166,8 @@ class LayerNormRule:
         return ItemGradients({"weight": scale} if module.bias is None else {"weight": scale, "bias": shift})
 
 
-class GenericRule:
+class GenericRule(OwnForward):
     """A layer with one tensor input (batch first) and one tensor output that treats items one by one."""
-
-    def forward(self, module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        output = wanted(type(module).forward(module, inputs))
-        return output, [output], inputs.detach()
 
     def captured(self, module: nn.Module, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
         parameters = {name: p.detach() for name, p in module.named_parameters(recurse=False)}

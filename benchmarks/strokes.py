@@ -1,10 +1,11 @@
 """``python -m benchmarks.strokes FILE``: learns the features of ``stroke_head`` from random strokes, and writes them.
 
-A glyph is one to three random strokes; a network of three convolutions learns to tell a thousand of them apart, whoever
-writes them: each image is the glyph with other proportions, slant, pen and shaky corners. Images from random processes
-teach features that help private learning and cost no privacy (Baradad et al. 2021, arXiv 2106.05963; Tang et al. 2023,
-"Differentially private image classification by learning priors from random processes", arXiv 2306.06076). No character
-and no typeface is drawn. About ten minutes on one core; torch's version and the processor decide the last bits.
+A glyph is one to four random strokes between points of a grid: lines, bows, waves and rings, most of which begin where
+another does. A network of three convolutions learns to tell thousands of them apart, whoever writes them: each image is
+the glyph with other proportions, slant, pen and shaky corners. Images from random processes teach features that help
+private learning and cost no privacy (Baradad et al. 2021, arXiv 2106.05963; Tang et al. 2023, "Differentially private
+image classification by learning priors from random processes", arXiv 2306.06076). No character and no typeface is
+drawn. About twenty minutes on one core; torch's version and the processor decide the last bits.
 """
 
 from __future__ import annotations
@@ -13,76 +14,119 @@ import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from subjectdp.models.handwriting import OUTPUTS, HandwritingNet
+from subjectdp.models.handwriting import OUTPUTS, UprightNet
 from subjectdp.training.device_data import INK_SCALE, INK_SHIFT
 
-SEED, GLYPHS, IMAGES, EMBEDDING, FEATURES = 20_261_126, 1000, 240_000, 128, 64
-_STROKES, _POINTS, _SIDE = 3, 32, 28  # at most; of a stroke; pixels
+SEED, GLYPHS, IMAGES, EMBEDDING, FEATURES = 20_261_127, 3000, 700_000, 128, 48
+_CURVES, _POINTS, _SIDE = 6, 20, 28  # at most in a glyph; of a curve; pixels
 _BATCH, _RATE, _SCALE = 128, 4e-3, 16.0
 _PUBLIC = 4000  # images of other glyphs that the features are centred and scaled on
-_POWER = 0.25  # of a component's variance, which it is divided by
+_RING = 4 / 3  # of the radius, from an end of half a ring to its corner
+_HEIGHTS = (-1.0, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0)  # of the grid's points, as often as they are taken
+
+
+Points = NDArray[np.float64]
+
+
+def _bezier(time: float) -> Points:
+    """What each of four corners counts at a time from 0 to 1."""
+    rest = 1 - time
+    return np.array([rest**3, 3 * time * rest**2, 3 * time**2 * rest, time**3])
+
+
+_TIMES = torch.tensor(np.stack([_bezier(time) for time in np.linspace(0, 1, _POINTS)]), dtype=torch.float32)
 
 
 class Glyphs:
-    """Random glyphs: corners (glyphs, 3, 4, 2) of cubic Bézier curves in [-1, 1], of which the first few are drawn."""
+    """Random glyphs: corners (glyphs, 6, 4, 2) of cubic Bézier curves, of which ``drawn`` (glyphs, 6) says the used."""
 
-    def __init__(self, count: int, draws: torch.Generator) -> None:
-        self._draws = draws
-        first = 1.8 * self._uniform(count, _STROKES, 1, 2) - 0.9
-        steps = 0.75 * self._normal(count, _STROKES, 3, 2)
-        corners = torch.cat([first, first + steps.cumsum(2)], 2)
-        time = torch.linspace(0, 1, 4)[:, None]
-        straight = self._uniform(count, _STROKES, 1, 1) < 0.35
-        corners = torch.where(straight, corners[:, :, :1] * (1 - time) + corners[:, :, 3:] * time, corners)
-        closed = (self._uniform(count, _STROKES, 1) < 0.15) & ~straight[..., 0]
-        corners[:, :, 3] = torch.where(closed, corners[:, :, 0], corners[:, :, 3])
-        self._join(corners)
-        self.strokes = 1 + torch.multinomial(torch.tensor([0.35, 0.4, 0.25]), count, True, generator=draws)
-        self.corners = self._fitted(corners, self.strokes)
+    def __init__(self, count: int, seed: int) -> None:
+        draws = np.random.default_rng(seed)
+        glyphs = [_glyph(draws) for _ in range(count)]
+        used = torch.tensor([len(glyph) for glyph in glyphs])
+        self._draws = torch.Generator().manual_seed(seed)
+        self.drawn = torch.arange(_CURVES) < used[:, None]
+        corners = np.zeros((count, _CURVES, 4, 2))
+        for place, glyph in enumerate(glyphs):
+            corners[place, : len(glyph)] = glyph
+        self.corners = _fitted(torch.from_numpy(corners).float(), self.drawn)
 
     def images(self, glyphs: Tensor) -> Tensor:
         """Each glyph (B,) as another hand writes it: ink float32 (B, 1, 28, 28) from 0 to 1."""
-        count, strokes = len(glyphs), self.strokes[glyphs]
-        corners = self.corners[glyphs] + 0.12 * self._normal(count, _STROKES, 4, 2)
+        count, corners, drawn = len(glyphs), self.corners[glyphs], self.drawn[glyphs]
+        x, y = corners.unbind(-1)
+        bends = torch.stack([x * x, x * y, y * y, x**3, x * x * y, x * y * y, y**3], -1)
+        corners = corners + torch.einsum("bskn,bnd->bskd", bends, 0.10 * self._normal(count, 7, 2))
+        corners = corners + 0.06 * self._normal(count, _CURVES, 4, 2)
         turned = 0.12 * self._normal(count)
         rotation = torch.stack([turned.cos(), -turned.sin(), turned.sin(), turned.cos()], 1).view(-1, 2, 2)
         sheared = torch.eye(2) + 0.22 * self._normal(count, 2, 2) * torch.tensor([[0.7, 1.2], [0.5, 0.7]])
-        points = torch.einsum("tk,bij,bskj->bsti", _bezier(torch.linspace(0, 1, _POINTS)), rotation @ sheared, corners)
+        points = torch.einsum("tk,bij,bskj->bsti", _TIMES, rotation @ sheared, corners)
         size = (0.70 + 0.07 * self._normal(count, 1, 1, 1)).clamp(0.5, 0.9)
-        points = self._fitted(points, strokes) * size + 0.06 * self._normal(count, 1, 1, 2)
-        points[torch.arange(_STROKES) >= strokes[:, None]] = 50.0  # off the paper
+        points = _fitted(points, drawn) * size + 0.06 * self._normal(count, 1, 1, 2)
+        points[~drawn] = 50.0  # off the paper
         pens = (0.085 + 0.035 * self._normal(count, 1)).clamp(0.03, 0.2)
         return torch.sigmoid((pens - _distances(points.flatten(1, 2))) / 0.035).view(count, 1, _SIDE, _SIDE)
-
-    def _join(self, corners: Tensor) -> None:
-        """Half of the later strokes start on the first."""
-        for stroke in range(1, _STROKES):
-            times, joined = self._uniform(len(corners)), self._uniform(len(corners), 1) < 0.5
-            touched = torch.einsum("bk,bkd->bd", _bezier(times), corners[:, 0])
-            corners[:, stroke] += ((touched - corners[:, stroke, 0]) * joined)[:, None]
-
-    def _fitted(self, points: Tensor, strokes: Tensor) -> Tensor:
-        """Moved and scaled so that the longer side of what is drawn goes from -1 to 1."""
-        hidden = (torch.arange(_STROKES) >= strokes[:, None])[:, :, None, None]
-        low = points.masked_fill(hidden, torch.inf).amin((1, 2), keepdim=True)
-        high = points.masked_fill(hidden, -torch.inf).amax((1, 2), keepdim=True)
-        return (points - (low + high) / 2) / ((high - low).amax(3, keepdim=True) / 2).clamp_min(0.3)
-
-    def _uniform(self, *shape: int) -> Tensor:
-        return torch.rand(shape, generator=self._draws)
 
     def _normal(self, *shape: int) -> Tensor:
         return torch.randn(shape, generator=self._draws)
 
 
-def _bezier(times: Tensor) -> Tensor:
-    rest = 1 - times
-    return torch.stack([rest**3, 3 * times * rest**2, 3 * times**2 * rest, times**3], 1)
+def _glyph(draws: np.random.Generator) -> list[Points]:
+    """One to four strokes, as at most six curves of four corners (4, 2); most begin on an earlier one."""
+    width = draws.uniform(0.45, 0.95)
+    curves: list[Points] = []
+    for _ in range(draws.choice([1, 2, 2, 3, 3, 4])):
+        touched = [_bezier(time) @ curve for curve in curves for time in (0.0, 0.5, 1.0)]
+        joined = bool(touched) and draws.random() < 0.75
+        start = touched[draws.integers(len(touched))] if joined else _grid_point(draws, width)
+        stroke = _ring(draws, start, width) if draws.random() < 0.17 else [_curve(draws, start, width)]
+        if len(curves) + len(stroke) <= _CURVES:
+            curves += stroke
+    return curves
+
+
+def _grid_point(draws: np.random.Generator, width: float) -> Points:
+    return np.array([width * draws.integers(-1, 2), draws.choice(_HEIGHTS)])
+
+
+def _ring(draws: np.random.Generator, start: Points, width: float) -> list[Points]:
+    """Two halves of an ellipse, whose top, bottom, left or right is ``start``."""
+    across = width * draws.uniform(0.4, 1.0)
+    high = across * draws.uniform(0.8, 1.3) if draws.random() < 0.5 else draws.uniform(0.35, 1.0)
+    turn = draws.integers(4) * np.pi / 2
+    out = np.array([across * np.cos(turn), high * np.sin(turn)])  # from the middle to the start
+    along = _RING * np.array([-across * np.sin(turn), high * np.cos(turn)])
+    end = start - 2 * out
+    return [np.stack([start, start + along, end + along, end]), np.stack([end, end - along, start - along, start])]
+
+
+def _curve(draws: np.random.Generator, start: Points, width: float) -> Points:
+    """From ``start`` to a point of the grid that is not close: a line, a bow, or a wave."""
+    chord = np.zeros(2)
+    while np.hypot(*chord) < 0.6:
+        chord = _grid_point(draws, width) - start
+    kind, side = draws.random(), draws.choice([-1.0, 1.0])
+    bend = 0.0 if kind < 0.5 else side * draws.uniform(0.35, 1.1)
+    back = -bend if kind > 0.9 else bend
+    normal = np.array([-chord[1], chord[0]])
+    corners: Points = start + np.stack([0 * chord, chord / 3 + bend * normal, 2 * chord / 3 + back * normal, chord])
+    return corners
+
+
+def _fitted(points: Tensor, drawn: Tensor) -> Tensor:
+    """Moved and scaled so that the longer side of what is drawn goes from -1 to 1."""
+    hidden = ~drawn[:, :, None, None]
+    low = points.masked_fill(hidden, torch.inf).amin((1, 2), keepdim=True)
+    high = points.masked_fill(hidden, -torch.inf).amax((1, 2), keepdim=True)
+    return (points - (low + high) / 2) / ((high - low).amax(3, keepdim=True) / 2).clamp_min(0.3)
 
 
 def _distances(points: Tensor) -> Tensor:
@@ -92,16 +136,18 @@ def _distances(points: Tensor) -> Tensor:
     return torch.cdist(pixels.expand(len(points), -1, -1), points).amin(2)
 
 
-def learn(glyphs: Glyphs, images: int, draws: torch.Generator) -> tuple[HandwritingNet, nn.Linear]:
+def learn(glyphs: Glyphs, images: int, draws: torch.Generator) -> tuple[UprightNet, nn.Linear]:
     """The network and the projection whose outputs' angles tell the glyphs apart."""
-    net, projection, count = HandwritingNet(), nn.Linear(OUTPUTS, EMBEDDING), len(glyphs.strokes)
+    net, projection, count = UprightNet(), nn.Linear(OUTPUTS, EMBEDDING), len(glyphs.drawn)
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     directions = nn.Parameter(torch.randn(count, EMBEDDING))
     optimizer = torch.optim.Adam([*net.parameters(), *projection.parameters(), directions])
     steps = images // _BATCH
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, total_steps=steps)
     for step in range(steps):
         labels = torch.randint(0, count, (_BATCH,), generator=draws)
-        angles = F.normalize(projection(net(shaded(glyphs.images(labels)))), dim=1) @ F.normalize(directions, dim=1).t()
+        inks = shaded(glyphs.images(labels)).contiguous(memory_format=torch.channels_last)
+        angles = F.normalize(projection(net(inks)), dim=1) @ F.normalize(directions, dim=1).t()
         loss = F.cross_entropy(_SCALE * angles, labels)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -119,16 +165,15 @@ def shaded(ink: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def tensors_of(net: HandwritingNet, projection: nn.Linear, glyphs: Glyphs, features: int) -> dict[str, Tensor]:
+def tensors_of(net: UprightNet, projection: nn.Linear, glyphs: Glyphs, features: int) -> dict[str, Tensor]:
     """The file's tensors: the network, and mean and projection of ``PublicFeatures`` on one image of each glyph."""
-    count = len(glyphs.strokes)
+    count = len(glyphs.drawn)
     outputs = torch.cat([net(shaded(glyphs.images(some))) for some in torch.split(torch.arange(count), 256)]).double()
     mean, weight = outputs.mean(0), projection.weight.double()
     _, lengths, directions = torch.linalg.svd((outputs - mean) @ weight.t() / count**0.5, full_matrices=False)
-    kept, variances = directions[:features], lengths[:features] ** 2
-    factors = variances**-_POWER / (variances ** (1 - 2 * _POWER)).sum().sqrt()
+    kept, size = directions[:features], lengths[:features].norm()
     named = {f"net.{name}": value for name, value in net.state_dict().items()}
-    named |= {"mean": mean.float(), "projection": (weight.t() @ kept.t() * factors).float()}
+    named |= {"mean": mean.float(), "projection": (weight.t() @ kept.t() / size).float()}
     return {name: value.half().contiguous() for name, value in named.items()}
 
 
@@ -139,9 +184,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--images", type=int, default=IMAGES, help="that the network sees (default: %(default)s)")
     options = parser.parse_args(arguments)
     torch.manual_seed(SEED)
-    draws = torch.Generator().manual_seed(SEED)
-    net, projection = learn(Glyphs(GLYPHS, draws), options.images, draws)
-    tensors = tensors_of(net, projection, Glyphs(_PUBLIC, draws), FEATURES)
+    net, projection = learn(Glyphs(GLYPHS, SEED), options.images, torch.Generator().manual_seed(SEED))
+    tensors = tensors_of(net, projection, Glyphs(_PUBLIC, SEED + 1), FEATURES)
     made = {"seed": SEED, "glyphs": GLYPHS, "images": options.images, "torch": torch.__version__}
     save_file(tensors, options.file, {"provenance": json.dumps(made)})
     return 0

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
@@ -32,6 +33,7 @@ from subjectdp.models.handwriting import (
     HandwritingNet,
     PublicFeatures,
     load_weights,
+    upright,
 )
 from subjectdp.training import build
 from subjectdp.training import run as run_module
@@ -182,7 +184,7 @@ def test_features_of_text_computed_once_are_those_of_its_windows(tmp_path: Path)
 def hands(seed: int, glyphs: int, each: int) -> tuple[Tensor, Tensor]:
     """Images (glyphs · each, 1, 28, 28) and their glyphs."""
     numbers = torch.arange(glyphs).repeat_interleave(each)
-    return strokes.Glyphs(glyphs, torch.Generator().manual_seed(seed)).images(numbers), numbers
+    return strokes.Glyphs(glyphs, seed).images(numbers), numbers
 
 
 def test_glyphs_are_ink_on_paper_the_same_for_a_seed() -> None:
@@ -194,12 +196,30 @@ def test_glyphs_are_ink_on_paper_the_same_for_a_seed() -> None:
     assert float(images[:, :, :2].max()) < 0.5, "within the paper"
 
 
+def test_a_character_that_leans_is_put_upright() -> None:
+    images, _ = hands(4, 30, 1)
+    lean = F.affine_grid(torch.tensor([[[1, -0.1, 0], [0, 1.0, 0]]]).repeat(30, 1, 1), [30, 1, 28, 28], False)
+    leaning = F.grid_sample(images, lean, align_corners=False)
+    places = torch.arange(28.0)
+
+    def covariances(inks: Tensor) -> Tensor:
+        weights = inks[:, 0] / inks.sum((1, 2, 3))[:, None, None]
+        rows, columns = weights.sum(2) @ places, weights.sum(1) @ places
+        return torch.einsum("bij,i,j->b", weights, places, places) - rows * columns
+
+    before, after = covariances(leaning).abs(), covariances(upright(leaning)).abs()
+    assert bool((after <= before + 1e-3).all()) and float(after.median()) < 1e-3 < 1 < float(before.median())
+    shaded = (leaning - INK_SHIFT) / INK_SCALE
+    torch.testing.assert_close(upright(shaded), (upright(leaning) - INK_SHIFT) / INK_SCALE)
+    torch.testing.assert_close(upright(torch.full((1, 1, 28, 28), PAPER)), torch.full((1, 1, 28, 28), PAPER))
+
+
 def nearest_mean(features: Tensor, numbers: Tensor) -> float:
     """The share of items nearest, by angle, to the mean of the other items of their glyph."""
-    rows = torch.nn.functional.normalize(features, dim=1)
+    rows = F.normalize(features, dim=1)
     sums = torch.zeros(int(numbers.max()) + 1, rows.shape[1]).index_add_(0, numbers, rows)
-    scores = rows @ torch.nn.functional.normalize(sums, dim=1).t()
-    own = torch.nn.functional.normalize(sums[numbers] - rows, dim=1)
+    scores = rows @ F.normalize(sums, dim=1).t()
+    own = F.normalize(sums[numbers] - rows, dim=1)
     scores[torch.arange(len(rows)), numbers] = (own * rows).sum(1)
     return float((scores.argmax(1) == numbers).float().mean())
 

@@ -89,7 +89,7 @@ def test_the_catalogue_describes_the_models(name: str) -> None:
         ("scattering_head", 62, {}, 3969),
         ("scattering_head", 62, {"scales": 1, "angles": 2, "components": 20}, 20),
         ("handwriting_head", 62, {"from_synthetic": False}, 128),
-        ("stroke_head", 7, {}, 64),
+        ("stroke_head", 7, {}, 48),
         ("english_head", 80, {"from_public": False}, 129),
     ],
 )

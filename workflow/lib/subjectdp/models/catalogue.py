@@ -96,7 +96,7 @@ MODELS: dict[str, ModelSpec] = {
         15_872,
         fixed_features=True,
     ),
-    "stroke_head": ModelSpec("image", "fixed.stroke_head", {}, 7_936, fixed_features=True),
+    "stroke_head": ModelSpec("image", "fixed.stroke_head", {}, 5_952, fixed_features=True),
     "leaf_lstm": ModelSpec(
         "text",
         "text.LeafLSTM",

@@ -23,6 +23,7 @@ from subjectdp.models.handwriting import (
     TYPEFACES_SHA256,
     HandwritingNet,
     PublicFeatures,
+    UprightNet,
     load_weights,
 )
 from subjectdp.models.scattering import Scattering, random_curves
@@ -178,9 +179,9 @@ def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool,
 
 
 def stroke_head(classes: int, shape: tuple[int, ...]) -> FixedFeatureModel:
-    """A head that starts at zero on 64 features learned from random strokes, in which there is no character."""
+    """A head that starts at zero on 48 features learned from random strokes, in which there is no character."""
     _check_shape(shape)
-    features = PublicFeatures(HandwritingNet, load_weights(STROKES, STROKES_SHA256))
+    features = PublicFeatures(UprightNet, load_weights(STROKES, STROKES_SHA256))
     return FixedFeatureModel(features, features.get_buffer("projection").shape[1], classes)
 
 

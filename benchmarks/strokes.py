@@ -1,11 +1,11 @@
 """``python -m benchmarks.strokes FILE``: learns the features of ``stroke_head`` from random strokes, and writes them.
 
 A glyph is one to four random strokes between points of a grid: lines, bows, waves and rings, most of which begin where
-another does. A network of three convolutions learns to tell thousands of them apart, whoever writes them: each image is
-the glyph with other proportions, slant, pen and shaky corners. Images from random processes teach features that help
+another does. Two networks of three convolutions learn to tell thousands of them apart, whoever writes them: each image
+is the glyph with other proportions, slant, pen and shaky corners. Images from random processes teach features that help
 private learning and cost no privacy (Baradad et al. 2021, arXiv 2106.05963; Tang et al. 2023, "Differentially private
 image classification by learning priors from random processes", arXiv 2306.06076). No character and no typeface is
-drawn. About twenty minutes on one core; torch's version and the processor decide the last bits.
+drawn. About half an hour on one core; torch's version and the processor decide the last bits.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from subjectdp.models.handwriting import OUTPUTS, UprightNet
+from subjectdp.models.handwriting import OUTPUTS, StrokeNets
 from subjectdp.training.device_data import INK_SCALE, INK_SHIFT
 
-SEED, GLYPHS, IMAGES, EMBEDDING, FEATURES = 20_261_127, 3000, 700_000, 128, 48
+SEEDS = 20_261_127, 20_261_137  # one for each network
+GLYPHS, IMAGES, EMBEDDING, FEATURES = 3000, 700_000, 128, 48
 _CURVES, _POINTS, _SIDE = 6, 20, 28  # at most in a glyph; of a curve; pixels
 _BATCH, _RATE, _SCALE = 128, 4e-3, 16.0
 _PUBLIC = 4000  # images of other glyphs that the features are centred and scaled on
@@ -136,9 +137,9 @@ def _distances(points: Tensor) -> Tensor:
     return torch.cdist(pixels.expand(len(points), -1, -1), points).amin(2)
 
 
-def learn(glyphs: Glyphs, images: int, draws: torch.Generator) -> tuple[UprightNet, nn.Linear]:
-    """The network and the projection whose outputs' angles tell the glyphs apart."""
-    net, projection, count = UprightNet(), nn.Linear(OUTPUTS, EMBEDDING), len(glyphs.drawn)
+def learn(glyphs: Glyphs, images: int, draws: torch.Generator) -> tuple[StrokeNets, nn.Linear]:
+    """A network and the projection whose outputs' angles tell the glyphs apart."""
+    net, projection, count = StrokeNets(1), nn.Linear(OUTPUTS, EMBEDDING), len(glyphs.drawn)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     directions = nn.Parameter(torch.randn(count, EMBEDDING))
     optimizer = torch.optim.Adam([*net.parameters(), *projection.parameters(), directions])
@@ -164,17 +165,47 @@ def shaded(ink: Tensor) -> Tensor:
     return (ink - INK_SHIFT) / INK_SCALE
 
 
+def learned(seed: int, images: int) -> dict[str, Tensor]:
+    """A network's weights in half precision, and the ``projection`` (864, features) on its leading components."""
+    torch.manual_seed(seed)
+    net, projection = learn(Glyphs(GLYPHS, seed), images, torch.Generator().manual_seed(seed))
+    _, kept = _leading(_outputs(net, Glyphs(_PUBLIC, seed + 1)), projection.weight.detach().double().t())
+    return _halves(net.state_dict() | {"projection": kept})
+
+
+def together(networks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The file's tensors: networks side by side, and mean and projection on leading components of theirs."""
+    weights = {
+        name.replace("nets.0", f"nets.{place}"): value.float()
+        for place, network in enumerate(networks)
+        for name, value in network.items()
+        if name != "projection"
+    }
+    nets = StrokeNets(len(networks))
+    nets.load_state_dict(weights)
+    parts = (network["projection"].double() for network in networks)
+    projections = torch.block_diag(*parts)  # type: ignore[no-untyped-call]
+    mean, projection = _leading(_outputs(nets, Glyphs(_PUBLIC, SEEDS[0] + 2)), projections)
+    named = {f"net.{name}": value for name, value in weights.items()}
+    return _halves(named | {"mean": mean, "projection": projection})
+
+
 @torch.no_grad()
-def tensors_of(net: UprightNet, projection: nn.Linear, glyphs: Glyphs, features: int) -> dict[str, Tensor]:
-    """The file's tensors: the network, and mean and projection of ``PublicFeatures`` on one image of each glyph."""
-    count = len(glyphs.drawn)
-    outputs = torch.cat([net(shaded(glyphs.images(some))) for some in torch.split(torch.arange(count), 256)]).double()
-    mean, weight = outputs.mean(0), projection.weight.double()
-    _, lengths, directions = torch.linalg.svd((outputs - mean) @ weight.t() / count**0.5, full_matrices=False)
-    kept, size = directions[:features], lengths[:features].norm()
-    named = {f"net.{name}": value for name, value in net.state_dict().items()}
-    named |= {"mean": mean.float(), "projection": (weight.t() @ kept.t() / size).float()}
-    return {name: value.half().contiguous() for name, value in named.items()}
+def _outputs(nets: StrokeNets, glyphs: Glyphs) -> Tensor:
+    """On one image of each glyph, float64."""
+    parts = torch.split(torch.arange(len(glyphs.drawn)), 256)
+    return torch.cat([nets(shaded(glyphs.images(some))) for some in parts]).double()
+
+
+def _leading(outputs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean, and ``weight`` (outputs, n) on the leading components of the product, of mean square norm 1 together."""
+    mean = outputs.mean(0)
+    _, lengths, directions = torch.linalg.svd((outputs - mean) @ weight / len(outputs) ** 0.5, full_matrices=False)
+    return mean, weight @ directions[:FEATURES].t() / lengths[:FEATURES].norm()
+
+
+def _halves(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.half().contiguous() for name, value in tensors.items()}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -183,10 +214,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--images", type=int, default=IMAGES, help="that the network sees (default: %(default)s)")
     options = parser.parse_args(arguments)
-    torch.manual_seed(SEED)
-    net, projection = learn(Glyphs(GLYPHS, SEED), options.images, torch.Generator().manual_seed(SEED))
-    tensors = tensors_of(net, projection, Glyphs(_PUBLIC, SEED + 1), FEATURES)
-    made = {"seed": SEED, "glyphs": GLYPHS, "images": options.images, "torch": torch.__version__}
+    tensors = together([learned(seed, options.images) for seed in SEEDS])
+    made = {"seeds": SEEDS, "glyphs": GLYPHS, "images": options.images, "torch": torch.__version__}
     save_file(tensors, options.file, {"provenance": json.dumps(made)})
     return 0
 

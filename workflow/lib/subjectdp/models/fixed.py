@@ -23,7 +23,7 @@ from subjectdp.models.handwriting import (
     TYPEFACES_SHA256,
     HandwritingNet,
     PublicFeatures,
-    UprightNet,
+    StrokeNets,
     load_weights,
 )
 from subjectdp.models.scattering import Scattering, random_curves
@@ -181,7 +181,7 @@ def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool,
 def stroke_head(classes: int, shape: tuple[int, ...]) -> FixedFeatureModel:
     """A head that starts at zero on 48 features learned from random strokes, in which there is no character."""
     _check_shape(shape)
-    features = PublicFeatures(UprightNet, load_weights(STROKES, STROKES_SHA256))
+    features = PublicFeatures(StrokeNets, load_weights(STROKES, STROKES_SHA256))
     return FixedFeatureModel(features, features.get_buffer("projection").shape[1], classes)
 
 

@@ -6,7 +6,7 @@ benchmarks.pretrain`` of commit d061a81 made them: it generates characters, whic
 on them. They depend on no protected data, so the features cost no privacy and may be computed once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -53,11 +53,16 @@ class HandwritingNet(nn.Module):
         return outputs
 
 
-class UprightNet(HandwritingNet):
-    """The same network on characters that do not lean: what a writer's slant adds to them is taken away."""
+class StrokeNets(nn.Module):
+    """Networks side by side, on characters that do not lean: float (B, 1, 28, 28) to (B, 864 · count)."""
+
+    def __init__(self, count: int = 2) -> None:
+        super().__init__()
+        self.nets = nn.ModuleList(HandwritingNet() for _ in range(count))
 
     def forward(self, images: Tensor) -> Tensor:
-        return super().forward(upright(images))
+        straight = upright(images)
+        return torch.cat([net(straight) for net in self.nets], 1)
 
 
 def upright(images: Tensor) -> Tensor:
@@ -94,7 +99,9 @@ class PublicFeatures(nn.Module):
     trained.
     """
 
-    def __init__(self, network: type[nn.Module], tensors: Mapping[str, Tensor], constant: float | None = None) -> None:
+    def __init__(
+        self, network: Callable[[], nn.Module], tensors: Mapping[str, Tensor], constant: float | None = None
+    ) -> None:
         super().__init__()
         self.constant = constant
         with torch.device("meta"):  # draws no weights

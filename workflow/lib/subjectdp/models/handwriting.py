@@ -26,7 +26,7 @@ TYPEFACES = WEIGHTS.with_name("typefaces.safetensors")
 TYPEFACES_SHA256 = "9766d2237a2ff7aac42c4ed4525adfc6c95d4ef7678328e33ebc17ed35fc3156"
 
 STROKES = WEIGHTS.with_name("strokes.safetensors")
-STROKES_SHA256 = "93190afa2570c1a4bd1e49800ad18c0edf1016f1571d53e07edb86f20fcdf6e0"
+STROKES_SHA256 = "b49b9497f740e068567756dd568152d1d7cadd51143fd77dd5477a1e6ab369fe"
 """Of the weights learned from random strokes (``python -m benchmarks.strokes`` makes them): no character is in them."""
 
 CLASSES = 62

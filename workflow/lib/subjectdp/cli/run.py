@@ -21,7 +21,6 @@ from subjectdp.forecast.before_start import (
     undrawable_figures,
     unread_variables,
 )
-from subjectdp.forecast.plan_report import plan_scenario
 from subjectdp.io.loaded_jobs import loaded_jobs
 from subjectdp.io.printing import print_json
 
@@ -162,6 +161,8 @@ def plan(options: argparse.Namespace) -> int:
     """
     scenario = load_scenario(options.files)
     line = Line(sys.stderr)
+    from subjectdp.forecast.plan_report import plan_scenario  # 0.8 s of imports, which `run` does without
+
     frame, text = plan_scenario(
         scenario, options.results, lambda done, rows: line.show(f"{done} of {rows} rows planned")
     )

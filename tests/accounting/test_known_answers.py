@@ -115,13 +115,16 @@ OF_ITEMS = (1.7091, 3.1868, 4.7055, 6.2355, 7.7705, 9.3065, 10.8454, 12.3851)  #
     ("clipping", "k", "steps", "sigma"),
     [
         *((Clipping.PER_ITEM, k, 5000, sigma) for k, sigma in enumerate(OF_ITEMS, start=1)),
+        (Clipping.PER_ITEM, 8, 80_000, 49.38),
         (Clipping.PER_ITEM, 20, 80_000, 123.4),
         (Clipping.PER_ITEM_SUBJECT_MEAN, 8, 5000, 11.541),
         (Clipping.PER_ITEM_SUBJECT_MEAN, 12, 5000, 16.62),
         (Clipping.PER_ITEM_SUBJECT_MEAN, 20, 5000, 25.62),
+        (Clipping.PER_ITEM_SUBJECT_MEAN, 8, 80_000, 46.03),
         (Clipping.PER_ITEM_SUBJECT_MEAN, 20, 80_000, 102.4),
         (Clipping.PER_ITEM_SUBJECT_MEAN, 8, 20_000, 23.03),
         (Clipping.PER_BATCH, 8, 5000, 23.08),
+        (Clipping.PER_BATCH, 8, 80_000, 92.05),
     ],
 )
 def test_sound_noise(clipping: Clipping, k: int, steps: int, sigma: float) -> None:
@@ -212,6 +215,11 @@ def test_only_one_local_step_gains_from_joint_noise(rows: list[table1.Row]) -> N
 )
 def test_noise_by_quantisation(bits: int, sigma: float) -> None:
     assert skellam_noise(5.0, 1e-5, 0.1, 10, 2.0**bits) == pytest.approx(sigma, abs=2e-5)
+
+
+def test_a_fine_scale_is_the_gaussian() -> None:
+    fine = SkellamMechanism(2.0, scale=2.0**30)
+    assert [fine.divergence(j) for j in (2, 10)] == pytest.approx([2 / 8, 10 / 8], rel=1e-6)
 
 
 def test_sampled_divergence_of_order_two_by_hand() -> None:

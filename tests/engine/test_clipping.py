@@ -311,3 +311,15 @@ def test_the_model_still_works_after_recording() -> None:
     engine = ClippingEngine(FlatParameters(model))
     engine.clipped_sum(inputs, labels, 1.0)
     assert torch.allclose(model(inputs), before, atol=1e-6)
+
+
+def test_opacus_agrees_on_the_norms() -> None:
+    """A second independent oracle: another library's per-sample gradients."""
+    from opacus.grad_sample import GradSampleModule
+
+    inputs, labels = data_of("small_cnn", 6)
+    peer = GradSampleModule(model_of("small_cnn"), loss_reduction="sum")
+    nn.functional.cross_entropy(peer(inputs), labels, reduction="sum").backward()
+    squares = [p.grad_sample.flatten(1).square().sum(1) for p in peer.parameters()]
+    _, norms = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 1.0)
+    assert torch.allclose(norms, torch.stack(squares).sum(0).sqrt(), rtol=1e-5)

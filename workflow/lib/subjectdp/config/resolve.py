@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.sections import DataConfig, JointConfig, RunSections, Section, TrainingConfig
-from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.catalogue import DATASETS, held_out
 from subjectdp.errors import expected
 from subjectdp.models.catalogue import model_names
 from subjectdp.plan.plan import Accountant, Mechanism, NoiseDistribution, PlanSettings, SamplingMethod, SubjectSettings
@@ -44,13 +44,13 @@ def resolve_defaults(run: _Run) -> _Run:
     """The canonical form of ``run``; raises ConfigError where ``data.path`` names an unset variable."""
     run = without_unread_keys(run)
     chosen, partition = run.algorithm, run.partition
-    held = partition.silos_per_subject or partition.silos
+    held = _given(partition.silos_per_subject, partition.silos)
     return _with_keys(
         run,
         {
             "data": _of_data(run.data),
             "partition": {"distribution": distribution_of(run), "silos_per_subject": held},
-            "algorithm": {"variant": chosen.variant or algorithm(chosen.name).variants[0]},
+            "algorithm": {"variant": _given(chosen.variant, algorithm(chosen.name).variants[0])},
             "joint": _of_joint(run.joint),
             "training": _of_training(run),
             "model": {"name": model_of(run)},
@@ -76,7 +76,7 @@ def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
 
 def _of_data(data: DataConfig) -> dict[str, Any]:
     """Fills the test fraction and the path's variables; resets what the source does not read."""
-    changes: dict[str, Any] = {"test_fraction": data.test_fraction or DATASETS[data.dataset].test_fraction}
+    changes: dict[str, Any] = {"test_fraction": held_out(data.dataset, data.test_fraction)}
     if data.path is not None:
         changes["path"] = _resolve_path(data.path, data.source)
     if data.source != "embedded":
@@ -146,6 +146,10 @@ def _of_training(run: RunSections) -> dict[str, Any]:
     if known.samples_subjects or training.sampling_fraction is not None:
         changes |= _defaults(TrainingConfig, ("batch_size",))
     return changes
+
+
+def _given(value: Any, usual: Any) -> Any:
+    return usual if value is None else value
 
 
 def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:

@@ -119,3 +119,8 @@ DATASETS: dict[str, DatasetSpec] = {
     ),
 }
 """In the papers' order; counts and test fractions of FEMNIST and Shakespeare are LEAF's."""
+
+
+def held_out(dataset: str, test_fraction: float | None) -> float:
+    """The part of a subject's items that is tested on: ``data.test_fraction``, or the data set's own."""
+    return DATASETS[dataset].test_fraction if test_fraction is None else test_fraction

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.catalogue import held_out
 from subjectdp.data.splits import Addresses, Integers, Silos, Splits, split_items
 from subjectdp.data.store import load_prepared, read_arrays, read_index, write_folder
 from subjectdp.errors import expected
@@ -280,7 +280,7 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
     prepared = load_prepared(prepared_folder, verify=True)
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)
-    fraction = run.data.test_fraction or DATASETS[prepared.dataset].test_fraction
+    fraction = held_out(prepared.dataset, run.data.test_fraction)
     splits = split_items(prepared, run.seed, fraction, run.data.validation_fraction)
     partition = partition_subjects(splits, prepared.subject_ids, run.partition, run.seed)
     partition.facts["data"] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.data import leaf_json, leaf_tables, table
-from subjectdp.data.catalogue import DATASETS, Source
+from subjectdp.data.catalogue import DATASETS, Source, held_out
 from subjectdp.data.content import Content, check_content, check_expected, count_content
 from subjectdp.data.embedded import generate
 from subjectdp.data.fetch import fetch_file
@@ -64,7 +64,7 @@ def prepare_dataset(
     """
     started = time.monotonic()
     inputs = _read_record(source_folder, data)
-    fraction = data.test_fraction or DATASETS[data.dataset].test_fraction
+    fraction = held_out(data.dataset, data.test_fraction)
     content = read_source(data, source_folder)
     check_expected(count_content(content, fraction), data.expected)
     meta = write_prepared(prepared_folder, content, data.source, inputs, fraction, input_fingerprint)
@@ -118,7 +118,7 @@ def inspect_source(data: DataConfig) -> dict[str, Any]:
         started = time.monotonic()
         content = read_source(data, Path(data.path or temporary), decode=False)
     check_content(content)
-    fraction = data.test_fraction or DATASETS[data.dataset].test_fraction
+    fraction = held_out(data.dataset, data.test_fraction)
     counts = count_content(content, fraction)
     return {
         "dataset": data.dataset,

@@ -78,7 +78,7 @@ def _lines(problem: ValidationError) -> Iterator[str]:
 
 
 def _silos(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:
-    taking_part = settings.silos_per_round or silos
+    taking_part = silos_in_round(silos, settings)
     if taking_part > silos:
         yield expected("training.silos_per_round", taking_part, f"at most partition.silos ({silos})")
     if settings.colluding_silos >= taking_part:

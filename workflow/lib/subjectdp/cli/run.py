@@ -1,4 +1,4 @@
-"""``subjectdp run``: runs a scenario with Snakemake behind one line of progress; ``plan`` says what it will cost."""
+"""``subjectdp run``: runs a scenario with Snakemake behind one line of progress; the long log goes to a file."""
 
 import argparse
 import itertools
@@ -12,17 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from subjectdp.cli.parser import Line, add_json, add_results
+from subjectdp.cli.parser import Line
 from subjectdp.config import Scenario, load_scenario, paths
 from subjectdp.errors import ConfigError, expected
-from subjectdp.forecast.before_start import (
-    check_before_start,
-    partly_drawn_figures,
-    undrawable_figures,
-    unread_variables,
-)
+from subjectdp.forecast.before_start import check_before_start, partly_drawn_figures, unread_variables
 from subjectdp.io.loaded_jobs import loaded_jobs
-from subjectdp.io.printing import print_json
 
 _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules", "--touch"}
 """Options of Snakemake that print something and train nothing."""
@@ -146,29 +140,3 @@ def _failures(text: str) -> Iterator[str]:
             yield f"Rule {rule[1]} failed" + (f": {_reason(Path(log[1]))}" if log is not None else ".")
     if not starts:
         yield from (line for line in text.strip().split("\n")[-8:] if line.strip())
-
-
-def plan_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
-    add_results(parser)
-    add_json(parser, "print JSON, a row for runs that differ only in their seed")
-
-
-def plan(options: argparse.Namespace) -> int:
-    """Predicts what the runs of scenario files will guarantee and cost, without fetching, preparing or training
-    anything, and writes plan.csv and plan.txt into the scenario's results. Exit code 1 if a run will not start.
-    """
-    scenario = load_scenario(options.files)
-    line = Line(sys.stderr)
-    from subjectdp.forecast.plan_report import plan_scenario  # 0.8 s of imports, which `run` does without
-
-    frame, text = plan_scenario(
-        scenario, options.results, lambda done, rows: line.show(f"{done} of {rows} rows planned")
-    )
-    line.end("")
-    if options.json:
-        print_json(frame.to_dict("records"))
-    else:
-        print(text, end="")
-    return 1 if frame["problem"].notna().any() or any(undrawable_figures(scenario)) else 0

@@ -87,11 +87,14 @@ def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
 
 
 def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
-    """The PLD on a grid chosen for ε; :func:`large_epsilon` where a rough bound says that ε is in the thousands."""
+    """The PLD on a grid chosen for ε. Where a rough bound says that ε is in the thousands, that of :func:`large_epsilon`
+    or, for less than a final value, the rough bound without the far tails.
+    """
     mu = gaussian.clt_mu(loss)
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
     if bound > _LARGEST_EPSILON:
-        return min(bound, truncated_tail_bound(loss, delta, large_epsilon))
+        closer = large_epsilon if resolution >= FINAL else renyi.rough_bound
+        return min(bound, truncated_tail_bound(loss, delta, closer))
     grid = grid_width(loss, mu, resolution)
     epsilon = pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
     return epsilon if math.isfinite(epsilon) else renyi.rough_bound(loss, delta)

@@ -7,7 +7,7 @@ from typing import Any
 
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.calibration import versions
-from subjectdp.accounting.epsilon import SEARCH
+from subjectdp.accounting.epsilon import FINAL, SEARCH
 from subjectdp.accounting.events import PrivacyLoss, recorded, recorded_event
 from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.accounting.make_plan import predicted_plan
@@ -46,7 +46,7 @@ EXCLUDED = (
 CONDITIONAL = "conditional"
 """``guarantee`` of an ε that rests on a bound which was read from the data (:func:`condition`)."""
 
-_POINTS = 5
+_POINTS = 4
 _ARITHMETIC = {
     NoiseSource.REPRODUCIBLE: (
         "attacks on floating-point arithmetic, of the noise and of the sums that it is added to",
@@ -360,16 +360,19 @@ def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
 
 
 def epsilon_over_rounds(plan: PrivacyPlan, unit: PrivacyUnit) -> list[tuple[int, float]]:
-    """(rounds, ε) after about five numbers of executed rounds, the last one included (a subject: over all silos).
+    """(rounds, ε) after about four numbers of executed rounds, the last one included (a subject: over all silos).
 
     The largest over the silos, at each number of rounds. Data-dependent σ or divisors are taken as constants here, as
-    in ``epsilon_if_constant``. By privacy loss distributions on a coarse grid, or for integer noise by the Rényi bounds
-    that hold for it.
+    in ``epsilon_if_constant``. By privacy loss distributions, before the last round on a coarse grid, or for integer
+    noise by the Rényi bounds that hold for it.
     """
     integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
     accountant = "rdp_integer" if integers else "pld"
-    parts = [replace(plan, rounds=count) for count in _spread(plan.rounds)]
-    return [(part.rounds, sound.unit_epsilon(part, unit, True, accountant, SEARCH)) for part in parts]
+    after = []
+    for rounds in _spread(plan.rounds):
+        resolution = SEARCH if rounds < plan.rounds else FINAL  # that of the statement, which has just been computed
+        after.append((rounds, sound.unit_epsilon(replace(plan, rounds=rounds), unit, True, accountant, resolution)))
+    return after
 
 
 def _spread(rounds: int) -> list[int]:

@@ -14,6 +14,7 @@ import pandas as pd
 from benchmarks import goals
 from benchmarks.methods import ours
 from benchmarks.processes import unmeasurable
+from benchmarks.scale import draw_scale
 from benchmarks.suite import QUICK, WORKLOADS, Options, measure
 from benchmarks.tables import Table, machine, print_table, write_tables
 from subjectdp.cli.parser import Parser
@@ -100,6 +101,8 @@ def _measure(asked: Iterable[Options], folder: Path) -> list[Table]:
             tables.append(table)
             write_tables(folder, tables)
             print_table(table)
+        if options.workload == "scale":
+            draw_scale(pd.read_csv(folder / "scale.csv"), folder / "scale.png")
     return tables
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import subprocess
 import sys
@@ -10,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from benchmarks.timing import Outcome
 from subjectdp.errors import DataError
+from subjectdp.figures.style import figure_style, sequence_styles
 
 SILOS = (10, 100, 1000)
 PEOPLE = (1_000, 10_000, 100_000, 1_000_000)
@@ -54,3 +58,26 @@ def _account(counts: Path) -> Outcome:
     if status != 0 or "epsilon" not in told:
         raise DataError(f"subjectdp account ended with {status}: {told[-2000:]}")
     return Outcome(cpu=[cpu], wall=[wall], memory=kilobytes * 1024)
+
+
+def draw_scale(rows: pd.DataFrame, path: Path) -> None:
+    """Draws the rows of the workload's tables as a PNG: CPU seconds and peak memory over people, a line each number of
+    silos, all axes logarithmic."""
+    with figure_style():
+        figure = Figure(figsize=(6.3, 2.7), layout="constrained")
+        shown = {"CPU seconds": rows["cpu_ms"] / 1e3, "peak memory, GB": rows["peak_memory_mb"] / 1e3}
+        limits = ((1, 100), (0.1, 10))
+        for axes, bounds, (label, values) in zip(figure.subplots(1, 2), limits, shown.items(), strict=True):
+            for name, style in zip(rows["method"].unique(), sequence_styles(len(SILOS)), strict=False):
+                own = rows["method"] == name
+                axes.loglog(rows["batch"][own], values[own], color=style.color, marker=style.marker, label=name)
+            axes.set(xlabel="people, each at ten silos", ylabel=label, ylim=bounds)
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.yaxis.set_major_formatter("{x:g}")
+        figure.axes[0].legend()
+        figure.savefig(path, dpi=200, metadata={"Software": None, "Source": drawn_by()})
+
+
+def drawn_by() -> str:
+    """What a picture says of its code."""
+    return f"scale {hashlib.sha256(inspect.getsource(draw_scale).encode()).hexdigest()[:16]}"

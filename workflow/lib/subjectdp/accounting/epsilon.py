@@ -87,8 +87,10 @@ def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
 
 
 def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
-    """The PLD on a grid chosen for ε. Where a rough bound says that ε is in the thousands, that of :func:`large_epsilon`
-    or, for less than a final value, the rough bound without the far tails.
+    """The PLD on a grid chosen for ε.
+
+    Where a rough bound says that ε is in the thousands, the PLD of :func:`large_epsilon`; for less than a final value
+    the rough bound without the far tails.
     """
     mu = gaussian.clt_mu(loss)
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0

@@ -116,6 +116,6 @@ def test_unknown_stages_and_modules(stage: str, message: str) -> None:
 def test_entries_exist() -> None:
     assert all(entry_modules(stage) and closure(stage) for stage in STAGES)
     assert set(WITHOUT_EFFECT) <= set(MODULE._imports())
-    assert {"subjectdp.data.embedded.plays"} < set(closure("generate:shakespeare"))
+    assert {"subjectdp.data.embedded_plays"} < set(closure("generate:shakespeare"))
     for name in DATASETS:
         assert {"subjectdp.data.prepare", DATASETS[name].reader} <= set(closure(f"prepare:{name}"))

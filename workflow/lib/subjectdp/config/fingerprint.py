@@ -67,7 +67,6 @@ WITHOUT_EFFECT = (
 """Modules that change no result. No closure includes or follows them."""
 
 NUMERICAL = ("torch", "numpy", "opacus", "dp_accounting")  # packages whose version counts, as imported
-_FETCHING = (f"{PACKAGE}.data.fetch", f"{PACKAGE}.data.embedded")
 _MODEL_MODULES = {name: f"{PACKAGE}.models.{facts.builder.partition('.')[0]}" for name, facts in MODELS.items()}
 
 
@@ -121,7 +120,7 @@ def entry_modules(stage: str) -> tuple[str, ...]:
         return (_known("model", name, _MODEL_MODULES),)
     if kind in ("prepare", "generate") and name:
         facts = _known("data set", name, DATASETS)
-        return (*STAGES[kind], facts.reader) if kind == "prepare" else (_FETCHING[1], facts.generator)
+        return (*STAGES[kind], facts.reader) if kind == "prepare" else (facts.generator,)
     if stage.startswith(f"{PACKAGE}."):
         return (stage,)
     entries: tuple[str, ...] = _known("stage", stage, STAGES)
@@ -140,7 +139,7 @@ def _left_out(stage: str) -> Iterable[str]:
     if kind == "model":
         return _MODEL_MODULES.values()
     if kind == "prepare":
-        return (*_FETCHING, *(facts.reader for facts in DATASETS.values()))
+        return (*STAGES["fetch"], *(facts.reader for facts in DATASETS.values()))
     return [facts.generator for facts in DATASETS.values()] if kind == "generate" else ()
 
 

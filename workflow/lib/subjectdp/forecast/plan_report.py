@@ -19,8 +19,8 @@ from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.content import VECTOR, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
-from subjectdp.data.splits import VECTOR, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.before_start import partly_drawn_figures, undrawable_figures

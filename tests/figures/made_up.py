@@ -17,7 +17,7 @@ from subjectdp.data.content import Splits
 from subjectdp.data.partition import partition_subjects, subject_table
 from subjectdp.data.statistics import Setting, paper_settings, simulate_setting
 from subjectdp.figures.measured import CASE_COLUMNS
-from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.collect import FigureInputs
 from subjectdp.utility import EXCESS_COLUMNS as UTILITY_COLUMNS
 from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO
 

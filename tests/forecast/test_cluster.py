@@ -9,8 +9,16 @@ from yte import process_yaml
 from forecast.runs import PAPER, SHAKESPEARE, SHORT, run_of
 from subjectdp.config import load_scenario
 from subjectdp.errors import ConfigError
-from subjectdp.forecast.cluster import LEAST_MINUTES, MEMORY_MB, MINUTES, cluster_settings
-from subjectdp.forecast.cost_model import expected_items, forecast_seconds, size_class, work_of
+from subjectdp.forecast.cluster import (
+    LEAST_MINUTES,
+    MEMORY_MB,
+    MINUTES,
+    cluster_settings,
+    expected_items,
+    forecast_seconds,
+    size_class,
+    work_of,
+)
 from subjectdp.models.catalogue import MODELS
 
 ROOT = Path(__file__).parents[2]

@@ -19,8 +19,7 @@ from subjectdp.errors import DataError
 from subjectdp.results.collect import collect_scenario
 from subjectdp.scorecard.paper_accounting import AUDITED, is_accounted, paper_facts, write_paper_accounting
 from subjectdp.scorecard.scorecard import COLUMNS, Evidence, measure_rounds, scorecard
-from subjectdp.scorecard.targets import Target, read_targets
-from subjectdp.scorecard.verdicts import Measured, Verdict, judge, verdict_counts
+from subjectdp.scorecard.targets import Measured, Target, Verdict, judge, read_targets, verdict_counts
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 TARGETS = {target.id: target for target in read_targets(FILE)}

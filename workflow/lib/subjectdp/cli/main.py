@@ -49,7 +49,14 @@ COMMANDS = {
 """The commands in the order of the help. In its module, a command is the function of its name (with _ for -), whose
 docstring describes it, and ``NAME_options`` adds its options."""
 
-_MODULES = {"check-algorithm": "audit", "scenario": "runs", "statement": "ledger", "schema": "doctor"}
+_MODULES = {
+    "check-algorithm": "audit",
+    "inspect": "init",
+    "scenario": "runs",
+    "schema": "doctor",
+    "show": "runs",
+    "statement": "ledger",
+}
 """The modules of this package that hold commands of another name."""
 
 

@@ -17,8 +17,7 @@ from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.errors import DataError, expected, unknown
 from subjectdp.figures.catalogue import entry
-from subjectdp.forecast.cluster import KNOWN, PREFIX
-from subjectdp.forecast.cost_model import expected_items, sizes_at_hand
+from subjectdp.forecast.cluster import KNOWN, PREFIX, expected_items, sizes_at_hand
 from subjectdp.results.shown_runs import MOST_SETTINGS, run_label, setting_columns, settings_of, shown_rows
 
 _VARIABLES = ("SUBJECTDP_CONTAINER", "SUBJECTDP_ANY_DEVICE")

@@ -24,7 +24,7 @@ from subjectdp.data.partition import INHERENT, Partition, load_partition, partit
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.before_start import partly_drawn_figures, undrawable_figures
-from subjectdp.forecast.cost_model import SizeClass, expected_sizes, size_class, sizes_at_hand, work_of
+from subjectdp.forecast.cluster import SizeClass, expected_sizes, size_class, sizes_at_hand, work_of
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
 from subjectdp.results.shown_runs import run_label

@@ -11,7 +11,6 @@ PLAN = "--rounds 10 --steps-per-round 1 --sampling-probability 0.1"
 COUNTED = "account --algorithm local_item_dp --rounds 5 --steps-per-round 4 --noise-multiplier 2"
 PEOPLE = "account --algorithm local_item_dp --rounds 5 --epochs 2 --batch-size 2 --counts few.csv"
 FIXED = "account --algorithm local_item_dp --rounds 9 --steps-per-round 50 --noise-multiplier 1 --items 1000"
-GROUPS = f"account --mode as_published {PLAN} --max-items-per-subject 8"
 
 # (command line, what the message says)
 CASES: list[tuple[str, list[str]]] = [
@@ -37,8 +36,6 @@ CASES: list[tuple[str, list[str]]] = [
     (f"account --algorithm local_item_dp --delta 2 {PLAN}", ["delta", "less than 0.1", "2.0"]),
     (f"account --algorithm user_ldp --clipping update --noise-multiplier 1 {PLAN}",
      ["--clipping", "item with algorithm user_ldp"]),
-    (f"{GROUPS} --algorithm local_item_dp --group-sizes 4", ["--group-sizes"]),
-    (f"{GROUPS} --algorithm local_group_dp --group-sizes 0", ["--group-sizes"]),
     *((f"account --run any --{option}", [f"--{option.split()[0]} to be left out with --run and --config"])
       for option in ("delta 1e-5", "noise-multiplier 5", "colluding-silos 0", "counts c.csv")),
     ("account --algorithm capped_item_dp --counts counts.csv",

@@ -4,7 +4,6 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from subjectdp.accounting import published
 from subjectdp.accounting.privacy_report import noise_size, report_text
 from subjectdp.accounting.sound import noise_of_the_sum
 from subjectdp.accounting.statements import privacy_statements, sound_statement
@@ -13,7 +12,7 @@ from subjectdp.api.counts import read_counts
 from subjectdp.cli.plans import add_plan_options, chosen_plans, schedule_of, settle
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.io.printing import print_json, print_table
-from subjectdp.plan.plan import AccountingMode, NoiseRule, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import AccountingMode, PrivacyPlan, PrivacyUnit
 
 
 def account_options(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +20,6 @@ def account_options(parser: argparse.ArgumentParser) -> None:
     add_plan_options(parser)
     help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
-    help_ = "noise by group size: print it for every size up to Z (default: the sizes that a run may draw)"
-    parser.add_argument("--group-sizes", type=int, metavar="Z", help=help_)
     help_ = "also write one page for an ethics board, by its suffix .md, .html or .pdf (one plan)"
     parser.add_argument("--statement", metavar="FILE", help=help_)
     help_ = "ε of a person by items a silo and number of silos, as a table"
@@ -136,7 +133,7 @@ def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) ->
         "guarantee": chosen["guarantee"],
         "noise_multiplier": noise_of_the_sum(plan),
         "noise_multipliers": [silo.noise_multiplier for silo in plan.silos],
-        "group_noise_multipliers": _group_noise(plan, options.group_sizes),
+        "group_noise_multipliers": list(plan.group_noise_multipliers[0]) if plan.group_noise_multipliers else None,
         "noise": noise_size(plan),
         "statement": chosen,
         "privacy": statements,
@@ -154,21 +151,6 @@ def _chosen(plan: PrivacyPlan, statements: dict[str, Any], wanted: str | None) -
     if wanted is not None and unit != claimed:
         raise PrivacyError(f"{plan.mechanism.algorithm} claims nothing for a unit of {unit}: use --mode sound.")
     return unit, statements["as_published"]
-
-
-def _group_noise(plan: PrivacyPlan, sizes: int | None) -> list[float] | None:
-    """σ_Z of the first silo: as planned, or for every group size up to ``sizes``."""
-    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
-        if sizes is not None:
-            allowed = "left out: only algorithms whose noise depends on the group size have such a table"
-            raise expected("--group-sizes", sizes, allowed)
-        return None
-    if sizes is None:
-        return list(plan.group_noise_multipliers[0])
-    if sizes < 1:
-        raise expected("--group-sizes", sizes, "at least 1")
-    loss = published.published_loss(plan.mechanism, published.facts_of(plan), plan.settings, plan.silos[0])
-    return list(published.group_noise(loss, plan.settings, sizes))
 
 
 def _text(record: dict[str, Any]) -> str:

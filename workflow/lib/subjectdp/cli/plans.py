@@ -147,11 +147,10 @@ def _check_ranges(options: argparse.Namespace) -> None:
 
 
 def _mechanism(options: argparse.Namespace) -> Mechanism:
-    name, _, short = options.algorithm.partition(":")
-    variant = options.variant or short or None
-    found = mechanism(name, variant, AccountingMode(options.mode))
+    name, _, variant = options.algorithm.partition(":")
+    found = mechanism(name, variant or None, AccountingMode(options.mode))
     if options.clipping == "update":
-        of_updates = algorithm(name, variant).of_updates
+        of_updates = algorithm(name, variant or None).of_updates
         if of_updates is None:
             raise expected("--clipping", "update", f"item with algorithm {name}")
         found = of_updates
@@ -200,7 +199,6 @@ _DEFAULT = "(default: %(default)s)"
 _WHOLE, _NUMBER = {"type": int}, {"type": float}
 _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "algorithm": ({}, "algorithm, for instance higrad_avg_dp or higrad_avg_dp:v3"),
-    "variant": ({}, "variant of the algorithm, for instance v3"),
     "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
     "unit": (_one_of(values_of(PrivacyUnit)), "privacy unit (default: what the algorithm claims)"),
     "trust": (_one_of(values_of(TrustModel)), "trust model (default: the algorithm's)"),
@@ -262,8 +260,8 @@ _READ_BY_CAPS = {
     *("algorithm", "trust", "counts", "rounds", "steps_per_round", "epochs", "sampling", "batch_size"),
     *("sampling_probability", "silos_per_subject", "epsilon", "delta", "figure"),
 }
-_READ_BY_RUNS = {"unit", "group_sizes", "statement", "by_person"}
-_BESIDE = ("noise_multiplier", "group_sizes", "statement", "by_person", "figure")  # of account
+_READ_BY_RUNS = {"unit", "statement", "by_person"}
+_BESIDE = ("noise_multiplier", "statement", "by_person", "figure")  # of account
 
 
 def settle(options: argparse.Namespace) -> None:

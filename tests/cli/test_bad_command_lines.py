@@ -78,7 +78,6 @@ CASES: list[tuple[str, list[str]]] = [
     ("runs --dataset mnist", ["--dataset", "'mnist'"]),
     ("runs --algorithm userldp", ["algorithm", "'userldp'", "Did you mean 'user_ldp'"]),
     ("runs --algorithm higrad_avg_dp:v2", ["Did you mean 'higrad_avg_dp:v"]),
-    ("runs --seed first", ["--seed", "a whole number"]),
     ("runs --jsn", ["--jsn", "Did you mean --json?"]),
     ("show", ["RUN_ID"]),
     ("show nosuch --results /nowhere", ["RUN_ID", "/nowhere/runs", "'nosuch'"]),

@@ -61,24 +61,12 @@ _MODULES = {
 
 
 def _add_command(name: str, commands: Any) -> None:
-    """Adds a command, or in its place one that says which package it needs."""
     word = name.replace("-", "_")
-    try:
-        module = import_module(f"{__package__}.{_MODULES.get(name, name)}")
-        command = getattr(module, word)
-        parser = commands.add_parser(name, description=command.__doc__)
-        getattr(module, f"{word}_options")(parser)
-        parser.set_defaults(run=command)
-    except ModuleNotFoundError as problem:
-        missing = problem
-
-        def refuse(options: argparse.Namespace) -> None:
-            raise missing
-
-        # no prefix of options: whatever follows is the command's
-        parser = commands.add_parser(name, add_help=False, prefix_chars="\0")
-        parser.add_argument("arguments", nargs="*")
-        parser.set_defaults(run=refuse)
+    module = import_module(f"{__package__}.{_MODULES.get(name, name)}")
+    command = getattr(module, word)
+    parser = commands.add_parser(name, description=command.__doc__)
+    getattr(module, f"{word}_options")(parser)
+    parser.set_defaults(run=command)
 
 
 def _without(missing: ModuleNotFoundError) -> str:

@@ -1,14 +1,13 @@
 """``subjectdp scenario`` lists a scenario's runs, ``runs`` those of a results folder; ``show``: one of them, or two."""
 
 import argparse
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
-from subjectdp.cli.parser import add_json, add_results, values_of
+from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import (
     UNITS,
     RunFolder,
@@ -31,12 +30,6 @@ _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),
     *("seconds", "left", "settings"),
 )
-_SORTS: dict[str, Callable[[RunFolder], float | None]] = {
-    "accuracy": lambda run: run.test_accuracy,
-    "epsilon": lambda run: run.epsilon_sound_subject,
-    "seconds": lambda run: run.wall_seconds,
-    "left": lambda run: run.seconds_left,
-}
 
 
 def runs_options(parser: argparse.ArgumentParser) -> None:
@@ -44,9 +37,6 @@ def runs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="runs of these files, done or not")
     parser.add_argument("--dataset", choices=tuple(DATASETS), help="only runs on this data set")
     parser.add_argument("--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1")
-    parser.add_argument("--seed", type=int, help="only runs of this seed")
-    parser.add_argument("--sort", choices=tuple(_SORTS), help="largest first (default: as in the scenario, or by id)")
-    parser.add_argument("--state", choices=values_of(State), help="only runs in this state")
     add_results(parser)
     add_json(parser)
 
@@ -70,11 +60,7 @@ def runs(options: argparse.Namespace) -> int:
 def _listed(options: argparse.Namespace, results: Path) -> list[RunFolder]:
     runs = load_scenario(options.scenario).runs if options.scenario else None
     found = recorded_runs(results) if runs is None else (scenario_run(run, results) for run in runs)
-    listed = [run for run in found if _fits(run, options)]
-    if options.sort is None:
-        return listed
-    value = _SORTS[options.sort]
-    return sorted(listed, key=lambda run: -math.inf if value(run) is None else value(run) or 0.0, reverse=True)
+    return [run for run in found if _fits(run, options)]
 
 
 def _print(runs: list[RunFolder]) -> None:
@@ -100,12 +86,8 @@ def _row(run: RunFolder) -> tuple[Any, ...]:
 def _fits(run: RunFolder, options: argparse.Namespace) -> bool:
     config = run.config or {"data": {}, "algorithm": {"name": "", "variant": ""}}
     name, variant = config["algorithm"]["name"], config["algorithm"]["variant"]
-    return (
-        options.state in (None, run.state)
-        and options.dataset in (None, config["data"].get("dataset"))
-        and options.algorithm in (None, name, f"{name}:{variant}")
-        and options.seed in (None, config.get("seed"))
-    )
+    of_dataset = options.dataset in (None, config["data"].get("dataset"))
+    return of_dataset and options.algorithm in (None, name, f"{name}:{variant}")
 
 
 def scenario_options(parser: argparse.ArgumentParser) -> None:

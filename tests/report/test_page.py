@@ -14,8 +14,8 @@ from subjectdp.errors import DataError
 from subjectdp.report.make_table import make_table
 from subjectdp.report.page import data_uri, write_table_page
 from subjectdp.report.results_page import ResultSources, write_results_page
+from subjectdp.report.targets import Verdict
 from subjectdp.results.collect import FigureInputs, collect_scenario
-from subjectdp.scorecard.targets import Verdict
 
 TARGETS = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 

@@ -189,11 +189,11 @@ def test_time_and_memory_grow_with_the_attempt():
         (rule_imports(), "subjectdp", HEAVY),
         (modules_below("subjectdp.config"), "pydantic", HEAVY),
         (
-            [m for name in ("results", "figures", "scorecard", "report") for m in modules_below(f"subjectdp.{name}")],
+            [m for name in ("results", "figures", "report") for m in modules_below(f"subjectdp.{name}")],
             "pandas",
             {"torch", "opacus"},
         ),
-        (["subjectdp.api.accounting", "subjectdp.cli.plans"], "scipy", PIPELINE),
+        (["subjectdp.api.accounting", "subjectdp.cli.account"], "scipy", PIPELINE),
         (["subjectdp.forecast.plan_report"], "pandas", {"torch"}),
         (modules_below("subjectdp.data"), "numpy", {"torch", "opacus"}),
     ],

@@ -54,7 +54,7 @@ TABLES = {
         "category": "Scorecard",
         "label": "The papers' numbers, ours, verdicts",
         "title": f"Scorecard of {SCENARIO.name}",
-        "code": ["subjectdp.scorecard.scorecard"],
+        "code": ["subjectdp.report.scorecard"],
     },
 }
 

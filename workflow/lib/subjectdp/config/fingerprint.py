@@ -26,8 +26,8 @@ from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.paths import RESULTS, data_dir, prepared_file
 from subjectdp.config.resolve import data_key
 from subjectdp.config.sections import DataConfig
+from subjectdp.data.archives import HASHES, describe, load_sources
 from subjectdp.data.catalogue import DATASETS, Source
-from subjectdp.data.sources import HASHES, describe, load_sources
 from subjectdp.errors import SubjectDPError, unknown
 from subjectdp.models.catalogue import MODELS
 from subjectdp.places import LIBRARY

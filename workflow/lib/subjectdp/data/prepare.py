@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.data import leaf_json, leaf_tables, table
+from subjectdp.data.archives import HASHES, SourceFile, describe, load_sources
 from subjectdp.data.catalogue import DATASETS, Source, held_out
 from subjectdp.data.content import Content, check_content, check_expected, count_content
 from subjectdp.data.fetch import fetch_file
-from subjectdp.data.sources import HASHES, SourceFile, describe, load_sources
 from subjectdp.data.store import write_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic

@@ -23,8 +23,15 @@ from subjectdp.data.content import VECTOR, Splits, part_sizes, sizes_after_split
 from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError
-from subjectdp.forecast.before_start import partly_drawn_figures, undrawable_figures
-from subjectdp.forecast.cluster import SizeClass, expected_sizes, size_class, sizes_at_hand, work_of
+from subjectdp.forecast.before_start import (
+    SizeClass,
+    expected_sizes,
+    partly_drawn_figures,
+    size_class,
+    sizes_at_hand,
+    undrawable_figures,
+    work_of,
+)
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
 from subjectdp.results.shown_runs import run_label

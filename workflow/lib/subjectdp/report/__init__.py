@@ -1,1 +1,1 @@
-"""Tables and pages of the report."""
+"""Tables and pages of the report; the papers' numbers beside ours: targets, measurements, verdicts."""

@@ -13,9 +13,9 @@ from jinja2 import Environment
 
 from subjectdp.figures.catalogue import caption
 from subjectdp.report.page import read_table, write_page
+from subjectdp.report.targets import Verdict, verdict_counts
 from subjectdp.results.collect import read_json
 from subjectdp.results.shown_runs import dataset_name, in_order
-from subjectdp.scorecard.targets import Verdict, verdict_counts
 
 _RUNS = [
     *("dataset", "label", "settings", "mode", "subjects", "silos", "alpha", "local_steps", "seeds"),

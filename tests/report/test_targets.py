@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from subjectdp.accounting import table1
 from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import ConfigError
-from subjectdp.scorecard.targets import COLUMNS, Kind, Measured, Setting, Target, Verdict, judge, read_targets
+from subjectdp.report.targets import COLUMNS, Kind, Measured, Setting, Target, Verdict, judge, read_targets
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 

@@ -62,7 +62,7 @@ from subjectdp.config.fingerprint import (
     training_stages,
 )
 from subjectdp.config.scenario import overlaid
-from subjectdp.config.paths import under
+from subjectdp.places import under
 from subjectdp.forecast.before_start import (
     check_before_start,
     cluster_settings,

@@ -23,14 +23,13 @@ from typing import Any
 import grimp
 
 from subjectdp.algorithms.registry import ALGORITHMS
-from subjectdp.config.paths import RESULTS, data_dir, prepared_file
 from subjectdp.config.resolve import data_key
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.archives import HASHES, describe, load_sources
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.errors import SubjectDPError, unknown
 from subjectdp.models.catalogue import MODELS
-from subjectdp.places import LIBRARY
+from subjectdp.places import LIBRARY, RESULTS, data_dir, prepared_file
 
 PACKAGE = "subjectdp"
 
@@ -58,7 +57,6 @@ WITHOUT_EFFECT = (
     f"{PACKAGE}.models.catalogue",
     # They say something, wait, or transport bytes that are verified.
     f"{PACKAGE}.config.messages",
-    f"{PACKAGE}.config.paths",
     f"{PACKAGE}.errors",
     f"{PACKAGE}.io.locks",
     f"{PACKAGE}.io.job_log",

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from subjectdp import places
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.config import paths
 from subjectdp.config.messages import error_located_in, raise_all
 from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.config.run import RunConfig
@@ -291,7 +291,7 @@ _VARIABLES = ("SUBJECTDP_CONTAINER", "SUBJECTDP_ANY_DEVICE")
 _SLACK = 1.1  # by which a silo may be larger than the expected number of items says
 
 
-def check_before_start(scenario: Scenario, results: str = paths.RESULTS, files: Sequence[Path | str] = ()) -> None:
+def check_before_start(scenario: Scenario, results: str = places.RESULTS, files: Sequence[Path | str] = ()) -> None:
     """Raises ConfigError with a line for each problem of data or partitions not yet in ``results``, or of a figure.
 
     ``files`` are the scenario's; the error names the place in them.
@@ -303,7 +303,7 @@ def check_before_start(scenario: Scenario, results: str = paths.RESULTS, files: 
 
 def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
     for key, data in scenario.datasets_by_key.items():
-        prepared = Path(paths.prepared_file(key, "meta.json", results)).is_file()
+        prepared = Path(places.prepared_file(key, "meta.json", results)).is_file()
         if data.path is not None and not prepared and not Path(data.path).exists():
             yield str(expected("data.path", data.path, "a file or folder that exists"))
 
@@ -315,7 +315,7 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
         train, silos, batch = expected_items(run).train, run.partition.silos, run.training.batch_size
         place = (run.data_key, run.partition.model_dump_json(), batch)
         by_size = run.training.sampling_fraction is None and not algorithm(run.algorithm.name).samples_subjects
-        planned = Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file()
+        planned = Path(places.partition_file(run.partition_id, "partition.json", results)).is_file()
         if place in seen or not by_size or planned:  # the plan counts its silos exactly
             continue
         seen.add(place)

@@ -1,6 +1,6 @@
-"""Where things lie: the library and its checkout, and all files of a workflow.
+"""Where the library, its checkout and a workflow's files lie.
 
-The latter are pure functions of ids, usable with Snakemake wildcards too. Their paths are relative to the working
+The last are pure functions of ids, usable with Snakemake wildcards too: paths that are relative to the working
 directory and start with ``results`` unless another root is given.
 """
 

@@ -1,1 +1,1 @@
-"""Tables and pages of the report; the papers' numbers beside ours: targets, measurements, verdicts."""
+"""Tables and pages of the report; verdicts on the papers' numbers."""

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow" / "lib"))
 
 import subjectdp  # noqa: E402
+from subjectdp.cli.doctor import readme_text  # noqa: E402
 from subjectdp.cli.main import build_parser  # noqa: E402
-from subjectdp.config.schema import readme_text  # noqa: E402
 
 COPIED = {
     "config/README.md": "reference-configuration.md",

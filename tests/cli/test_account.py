@@ -12,11 +12,7 @@ import pytest
 import subjectdp
 from accounting.plans import facts, settings
 from cli.commands import Captured, refused, run_json, said
-from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.published import group_target
-from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.config import load_scenario
 from subjectdp.io.atomic import sealed
@@ -31,7 +27,7 @@ def account(capsys: Captured, *arguments: str) -> Any:
 
 
 def test_account_v3_at_sixteen_silos(capsys: Captured) -> None:
-    arguments = "--algorithm higrad_avg_dp --variant v3 --mode sound --silos 16 --rounds 25"
+    arguments = "--algorithm higrad_avg_dp:v3 --mode sound --silos 16 --rounds 25"
     record = account(capsys, arguments, SCHEDULE, "--noise-multiplier 12.3763")
     assert (record["unit"], record["guarantee"]) == ("subject", True)
     assert record["epsilon"] == pytest.approx(8.3327, rel=1e-3)
@@ -46,7 +42,6 @@ def test_account_v3_at_sixteen_silos(capsys: Captured) -> None:
         ("--algorithm local_item_dp --unit subject --rounds 100 --noise-multiplier 1.709", 57.9),
         ("--algorithm user_ldp --unit silo --rounds 100 --noise-multiplier 76.45", 9.08),
         ("--algorithm higrad_avg_dp:v3 --mode as_published --rounds 100 --noise-multiplier 12.3763", 4.0),
-        ("--algorithm joint_noise --own-noise-only --rounds 100 --noise-multiplier 1.7091 --silos 16", 4.0),
         ("--algorithm capped_item_dp --rounds 100 --noise-multiplier 12.3851", 4.0),
         ("--algorithm subject_sampling --rounds 100 --noise-multiplier 1.7091", 4.0),
     ],
@@ -73,7 +68,7 @@ def test_account_of_one_release_a_round(capsys: Captured, arguments: str, epsilo
 
 
 def test_calibrate(capsys: Captured) -> None:
-    arguments = "--algorithm higrad_avg_dp --variant v3 --rounds 25 --silos 16"
+    arguments = "--algorithm higrad_avg_dp:v3 --rounds 25 --silos 16"
     record = account(capsys, arguments, SCHEDULE)
     assert record["noise_multiplier"] == pytest.approx(23.03, rel=1e-3)
     assert 3.96 < record["epsilon"] <= 4.0
@@ -86,28 +81,6 @@ def test_calibrate_the_published_group_rule(capsys: Captured) -> None:
     text = said(capsys, *arguments.split())
     assert "Z =   8  13.4" in text
     assert text.count("Z =") == 8
-
-
-@pytest.mark.slow
-def test_noise_for_groups_up_to_32_in_one_go(capsys: Captured) -> None:
-    """The table of accounting at the papers' scale for Z = 1..8, the same rule beyond it."""
-    arguments = "--algorithm local_group_dp --mode as_published --rounds 100 --group-sizes 32"
-    table = account(capsys, arguments, SCHEDULE)["group_noise_multipliers"]
-    assert len(table) == 32
-    assert table == sorted(table)
-    assert table[:8] == pytest.approx([1.7091, 3.339, 5.0061, 6.6838, 8.3661, 10.0507, 11.737, 13.4244], rel=2e-3)
-    share, log_delta = group_target(4.0, 1e-5, 32)
-    loss = (MixtureSteps(table[31], sampled_gaussian(0.0201773), 5000),)
-    assert 0.98 * share < epsilon_of(loss, math.exp(log_delta)) <= share
-
-
-def test_updates_clipped_once(capsys: Captured) -> None:
-    schedule = "--algorithm joint_noise --clipping update --silos 16 --rounds 100"
-    noise = account(capsys, schedule, SCHEDULE)
-    assert noise["unit"] == "silo"
-    assert noise["noise_multiplier"] == pytest.approx(2 * math.sqrt(100) / 0.924931, rel=1e-5)
-    record = account(capsys, schedule, SCHEDULE, "--noise-multiplier 21.6")
-    assert record["epsilon"] == pytest.approx(4.005, abs=1e-3)
 
 
 @pytest.mark.slow

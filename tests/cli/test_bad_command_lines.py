@@ -11,7 +11,6 @@ PLAN = "--rounds 10 --steps-per-round 1 --sampling-probability 0.1"
 COUNTED = "account --algorithm local_item_dp --rounds 5 --steps-per-round 4 --noise-multiplier 2"
 PEOPLE = "account --algorithm local_item_dp --rounds 5 --epochs 2 --batch-size 2 --counts few.csv"
 FIXED = "account --algorithm local_item_dp --rounds 9 --steps-per-round 50 --noise-multiplier 1 --items 1000"
-GROUPS = f"account --mode as_published {PLAN} --max-items-per-subject 8"
 
 # (command line, what the message says)
 CASES: list[tuple[str, list[str]]] = [
@@ -35,10 +34,6 @@ CASES: list[tuple[str, list[str]]] = [
     (f"account --algorithm local_item_dp --noise-multipler 1 {PLAN}",
      ["--noise-multipler", "Did you mean --noise-multiplier?"]),
     (f"account --algorithm local_item_dp --delta 2 {PLAN}", ["delta", "less than 0.1", "2.0"]),
-    (f"account --algorithm user_ldp --clipping update --noise-multiplier 1 {PLAN}",
-     ["--clipping", "item with algorithm user_ldp"]),
-    (f"{GROUPS} --algorithm local_item_dp --group-sizes 4", ["--group-sizes"]),
-    (f"{GROUPS} --algorithm local_group_dp --group-sizes 0", ["--group-sizes"]),
     *((f"account --run any --{option}", [f"--{option.split()[0]} to be left out with --run and --config"])
       for option in ("delta 1e-5", "noise-multiplier 5", "colluding-silos 0", "counts c.csv")),
     ("account --algorithm capped_item_dp --counts counts.csv",
@@ -57,10 +52,9 @@ CASES: list[tuple[str, list[str]]] = [
      ["--epochs to be left out where --steps-per-round is given"]),
     (f"{PEOPLE} --caps few", ["--caps to be whole numbers with commas"]),
     *((f"{PEOPLE} --caps 2 --{option}", [f"--{option.split()[0]} to be left out with --caps"])
-      for option in ("statement a.md", "noise-multiplier 5", "by-person", "accountant rdp", "own-noise-only")),
+      for option in ("statement a.md", "noise-multiplier 5", "by-person", "accountant rdp")),
     (f"{PEOPLE} --figure a.png", ["--figure to be left out with all but --caps"]),
     (f"{PEOPLE} --epsilon 4 --noise-multiplier 5", ["--epsilon to be left out with --noise-multiplier"]),
-    (f"{PEOPLE} --horizontal none", ["--horizontal to be left out with --mode sound"]),
     ("audit fed_avg", ["Unknown algorithm 'fed_avg'"]),
     ("audit higrad_avg_dp --seconds 0", ["--seconds"]),
     ("init visits.csv --label cost --out visits.csv", ["--out to be a file that ends in .yaml"]),
@@ -81,7 +75,6 @@ CASES: list[tuple[str, list[str]]] = [
     ("runs --dataset mnist", ["--dataset", "'mnist'"]),
     ("runs --algorithm userldp", ["algorithm", "'userldp'", "Did you mean 'user_ldp'"]),
     ("runs --algorithm higrad_avg_dp:v2", ["Did you mean 'higrad_avg_dp:v"]),
-    ("runs --seed first", ["--seed", "a whole number"]),
     ("runs --jsn", ["--jsn", "Did you mean --json?"]),
     ("show", ["RUN_ID"]),
     ("show nosuch --results /nowhere", ["RUN_ID", "/nowhere/runs", "'nosuch'"]),

@@ -29,8 +29,7 @@ def test_runs(results: Path, capsys: Captured) -> None:
     assert [each["epsilon_published"] for each in listed if each["state"] == "done"] == [4.0, 4.0]
     out = said(capsys, "runs", "--results", results)
     assert "12.34" in out and "3 runs: 2 done, 1 stopped" in out
-    only = run_json(capsys, "runs", "--results", results, "--state", "stopped")
-    assert [each["test_accuracy"] for each in only] == [None]
+    assert [each["test_accuracy"] for each in listed if each["state"] == "stopped"] == [None]
 
 
 def test_runs_of_a_scenario(results: Path, capsys: Captured) -> None:
@@ -40,13 +39,11 @@ def test_runs_of_a_scenario(results: Path, capsys: Captured) -> None:
     assert len(run_json(capsys, *common, "--dataset", "shakespeare")) == 3
     only = run_json(capsys, *common, "--algorithm", "higrad_avg_dp:v1")
     assert [each["label"] for each in only] == ["HiGradAvgDP (v1)"] * 2
-    assert run_json(capsys, *common, "--seed", "7") == run_json(capsys, *common, "--algorithm", "user_ldp") == []
-    best, second, *_ = run_json(capsys, *common, "--sort", "accuracy")
-    assert (best["test_accuracy"], second["test_accuracy"]) == (1.1234, 0.1234)
+    assert run_json(capsys, *common, "--algorithm", "user_ldp") == []
 
 
 def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(results: Path, capsys: Captured) -> None:
-    config = load_scenario(SMOKE).runs[2]
+    config, command = load_scenario(SMOKE).runs[2], ("runs", "--results", results)
     folder = results / "runs" / config.run_id
     (folder / "config.json").write_text(config.model_dump_json())
     recorder = Recorder(config.run_id, 9)
@@ -54,11 +51,11 @@ def test_a_run_under_way_tells_how_far_it_is_and_who_trains_it(results: Path, ca
         recorder.add_round(round_, Score(0.25, 1.5), Score(0.5, 1.5), 0.1)
         recorder.report(folder)
     with owned(folder / ".lock", 0.0):
-        (training,) = run_json(capsys, "runs", "--results", results, "--state", "training")
+        (training,) = (each for each in run_json(capsys, *command) if each["state"] == "training")
     assert (training["rounds_done"], training["rounds"], training["test_accuracy"]) == (2, 9, 0.25)
     assert (training["seconds_left"], training["label"]) == (0, "HiGradAvgDP (v1)")
     assert f"process {os.getpid()} on " in training["note"]
-    (stopped,) = run_json(capsys, "runs", "--results", results, "--state", "stopped")
+    (stopped,) = (each for each in run_json(capsys, *command) if each["state"] == "stopped")
     assert (stopped["rounds_done"], stopped["seconds_left"], stopped["note"]) == (2, None, None)
 
 

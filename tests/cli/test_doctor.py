@@ -4,12 +4,15 @@ import json
 import subprocess
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
-from cli.commands import SMOKE, Captured, said
+from cli.commands import SCENARIOS, SMOKE, Captured, said
 from subjectdp.cli import doctor
-from subjectdp.cli.doctor import Finding, Level, examine
+from subjectdp.cli.doctor import Finding, Level, examine, generated_files, scenario_schema, stale_files, write_generated
 
 
 def of(findings: list[Finding], check: str) -> list[Finding]:
@@ -84,3 +87,42 @@ def test_slurm_that_answers_and_slurm_that_does_not(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("SUBJECTDP_SLURM_GPU", "!")
     found = doctor._slurm()
     assert found.level is Level.FAIL and "SUBJECTDP_SLURM_GPU" in found.detail
+
+
+def test_writing_and_noticing_drift(tmp_path: Path) -> None:
+    assert {path.name for path in write_generated(tmp_path)} == set(generated_files(tmp_path))
+    assert write_generated(tmp_path) == []
+    (tmp_path / "config.schema.json").write_text("{}")
+    assert [path.name for path in stale_files(tmp_path)] == ["config.schema.json"]
+
+
+def validator() -> Any:
+    schema = scenario_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_schema_accepts_the_shipped_scenarios(file: Path) -> None:
+    assert list(validator().iter_errors(yaml.safe_load(file.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"name": "a b"},
+        {"name": "a", "runs": {}},
+        {"name": "a", "run": {"privacy": {"epsilonn": 1}}},
+        {"name": "a", "run": {"privacy": {"epsilon": -1}}},
+        {"name": "a", "run": {"training": {"optimizer": {"name": "lion"}}}},
+        {"name": "a", "sweep": [{"privacy.epsilonn": 1}]},
+        {"name": "a", "datasets": {"mnist": {}}},
+        {"name": "a", "algorithms": {"fedavg": {}}},
+        {"name": "a", "algorithms": {"fed_avg": {"datasets": {"mnist": {}}}}},
+        {"name": "a", "figures": ["figure9"]},
+    ],
+)
+def test_schema_refuses(content: dict[str, Any]) -> None:
+    assert list(validator().iter_errors(content))

@@ -11,7 +11,7 @@ import pytest
 
 from accounting.plans import LOCAL_ITEM, RELEASE, plan
 from cli.commands import SMOKE, Captured, refused, run, run_json, said
-from subjectdp.cli.show import sparkline
+from subjectdp.cli.runs import sparkline
 from subjectdp.config import load_scenario
 from subjectdp.plan.plan import NoiseSource, SamplingMethod
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from subjectdp.data.content import Content, subjects_in_order
-from subjectdp.data.splits import IMAGE, TEXT, WINDOW
+from subjectdp.data.content import IMAGE, TEXT, WINDOW, Content, subjects_in_order
 from subjectdp.data.store import PreparedData
 
 

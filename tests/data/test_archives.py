@@ -1,17 +1,24 @@
-"""Archives that are broken or hostile are refused; good ones are read to the byte."""
+"""Archives, names, images and texts that are broken or hostile are refused; good archives are read to the byte."""
 
 import gzip
+import os
 import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from source_files import write_zip
-from subjectdp.data.archives import LARGEST_FILE, find_text, open_archive, read_text_file
-from subjectdp.errors import DataError
+from hostile.limits import check_message, chunk, png_with
+from source_files import etext, leaf_femnist, leaf_shakespeare, write_document, write_zip
+from subjectdp.data import femnist, leaf_json, shakespeare
+from subjectdp.data.archives import LARGEST_FILE, find_table, find_text, load_sources, open_archive, read_text_file
+from subjectdp.data.content import check_content
+from subjectdp.errors import ConfigError, DataError
 
 FILES = {"b/two.bin": bytes(range(256)) * 50, "a/one.txt": b"hello", "empty": b""}
 
@@ -161,3 +168,166 @@ def test_bad_texts_are_refused(tmp_path: Path, make: Callable[[Path], object], p
     make(tmp_path / "text")
     with pytest.raises(DataError, match=problem):
         read_text_file(tmp_path / "text", largest=1000)
+
+
+GOOD: dict[str, Any] = {
+    "femnist": {
+        "license": "free",
+        "files": {"a.zip": {"format": "zip", "mirrors": [{"url": "https://x/a.zip", "bytes": None, "sha256": None}]}},
+    }
+}
+
+
+def _write(tmp_path: Path, content: Any) -> Path:
+    path = tmp_path / "datasets.yaml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("dataset", "files"), [("femnist", ["by_class.zip", "by_write.zip"]), ("shakespeare", ["100.txt"])]
+)
+def test_the_projects_table(dataset: str, files: list[str]) -> None:
+    licence, sources = load_sources(dataset)
+    assert [file.name for file in sources] == files and licence != ""
+    assert all(len({mirror.url for mirror in file.mirrors}) >= 2 for file in sources)
+
+
+def test_the_table_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = find_table().read_bytes()
+    monkeypatch.chdir(tmp_path)
+    assert find_table().read_bytes() == here
+
+
+def _with(path: str, value: Any) -> dict[str, Any]:
+    """The good table with another value at a path of keys; KeyError: without the key."""
+    table: Any = yaml.safe_load(yaml.safe_dump(GOOD))
+    *keys, last = path.split("/")
+    place = table["femnist"]
+    for key in keys:
+        place = place[int(key) if key.isdigit() else key]
+    place[last] = value
+    if value is KeyError:
+        del place[last]
+    return table
+
+
+_FILE = "files/a.zip"
+_MIRROR = f"{_FILE}/mirrors/0"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "a mapping"),
+        ("a: [", "plain YAML"),
+        ({"femnits": {}}, "Did you mean 'femnits'"),
+        (_with("licence", "x"), "femnist.licence: Extra inputs"),
+        (_with("license", KeyError), "femnist.license: Field required"),
+        (_with("files", {}), "femnist.files: .* at least 1 item"),
+        (_with("files", {"../a": {}}), "femnist.files.../a"),
+        (_with(f"{_FILE}/format", "tar"), "format: Input should be 'zip', 'gzip', 'binary' or 'text', got 'tar'"),
+        (_with(f"{_FILE}/mirrors", "none"), "mirrors: .* valid list, got 'none'"),
+        (_with(f"{_MIRROR}/url", "ftp://x/a"), "url: .* got 'ftp://x/a'"),
+        (_with(f"{_MIRROR}/bytes", True), "bytes: .* valid integer, got True"),
+        (_with(f"{_MIRROR}/sha256", "abc"), "sha256: .* got 'abc'"),
+        (_with(f"{_MIRROR}/bytes", KeyError), "bytes: Field required"),
+    ],
+)
+def test_a_bad_table_is_refused(tmp_path: Path, content: Any, problem: str) -> None:
+    assert load_sources("femnist", _write(tmp_path, GOOD))[1][0].mirrors[0].url == "https://x/a.zip"
+    with pytest.raises(ConfigError, match=problem):
+        load_sources("femnist", _write(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to("nothing"),
+        lambda path: path.symlink_to("..", target_is_directory=True),
+    ],
+)
+def test_what_is_no_file_is_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "all_data_0.json")
+    with pytest.raises(DataError, match="is not a plain file"):
+        leaf_json.load("femnist", tmp_path)
+
+
+# --- LEAF's JSON --------------------------------------------------------------------------------------------
+
+NAMES = {
+    "traversal": "../../../tmp/evil",
+    "separator": "a/b",
+    "backslash": "a\\b",
+    "newline": "a\nb",
+    "zero": "a\0b",
+    "empty": "",
+    "blank": "   ",
+    "parent": "..",
+    "long": "a" * 201,
+    "very long": "a" * 1_000_000,
+    "turned around": "a\u202eb",
+    "invisible": "a\u200bb",
+    "half a symbol": "\ud800",
+    "escape": "\x1b[2J",
+}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("where", ["user", "play"])
+def test_an_odd_name_is_refused(tmp_path: Path, name: str, where: str) -> None:
+    text = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate: rough"
+    document = leaf_shakespeare({name if where == "user" else "u": text}, play=name if where == "play" else "P")
+    path = write_document(tmp_path / "all_data.json", document)
+    with pytest.raises(DataError, match=f"all_data.json.* a {where}'s name of 1 to 200 printable char") as caught:
+        leaf_json.load("shakespeare", path)
+    check_message(str(caught.value))
+
+
+@pytest.mark.parametrize(("one", "other"), [("\u00e9", "e\u0301"), ("\uff46", "f"), ("f ", "f"), ("\u2163", "IV")])
+def test_names_that_look_alike_are_refused(tmp_path: Path, one: str, other: str) -> None:
+    path = write_document(tmp_path / "all_data.json", leaf_femnist({one: 3, other: 3}))
+    with pytest.raises(DataError, match="cannot be told apart"):
+        check_content(leaf_json.load("femnist", path))
+
+
+# --- images and the e-text ----------------------------------------------------------------------------------
+
+
+_ROWS = zlib.compress(bytes(28 * 29))
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        (png_with(28, 28, depth=16, body=zlib.compress(bytes(28 * 57))), "of mode I"),
+        (png_with(28, 28, body=_ROWS, more=chunk(b"acTL", struct.pack(">2L", 2, 0))), "3 frames"),
+        (png_with(28, 28, body=_ROWS, more=chunk(b"acTL", bytes(8))), "Invalid APNG"),
+        (png_with(28, 28, body=zlib.compress(bytes(28 * 20))), "truncated|not enough"),
+        (png_with(28, 29, body=zlib.compress(bytes(29 * 29))), "28 x 29"),
+        (png_with(28, 28, colour=5, body=_ROWS), "not a readable PNG"),
+        (png_with(28, 28, body=b"no deflate"), "not a readable PNG"),
+    ],
+)
+def test_an_odd_image_is_refused(image: bytes, told: str) -> None:
+    assert femnist.leaf_pixels(png_with(28, 28, body=_ROWS)).shape == (28, 28)
+    with pytest.raises(DataError, match=told):
+        femnist.leaf_pixels(image, "x.png")
+
+
+@pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_symbol_that_may_end_a_line_does_not(tmp_path: Path, separator: str) -> None:
+    """Python's splitlines ends lines there, and the rest of the speech would be lost without a word."""
+    path = tmp_path / "100.txt"
+    path.write_text(etext().replace("glorious summer", f"glorious{separator}summer"), encoding="utf-8")
+    with pytest.raises(DataError, match="outside of LEAF's 80"):
+        shakespeare.load_upstream(path)
+
+
+@pytest.mark.parametrize("title", ["A PLAY/OF TESTS", "A PLAY\tOF TESTS", "A " * 150 + "PLAY"])
+def test_an_odd_title_is_refused(tmp_path: Path, title: str) -> None:
+    (tmp_path / "100.txt").write_text(etext().replace("A PLAY OF TESTS", title))
+    with pytest.raises(DataError, match="name of 1 to 200 printable characters"):
+        check_content(shakespeare.load_upstream(tmp_path))

@@ -16,8 +16,17 @@ from scipy.ndimage import label
 from source_files import nist_files, nist_folder, png, write_zip
 from subjectdp.data import femnist
 from subjectdp.data.content import Content, check_content
-from subjectdp.data.embedded import generate, nist_layout
-from subjectdp.data.embedded.nist_layout import CLASSES, DISTANCE_UNIT, FACES, GRID, draw_writer, stroke_fields, thin
+from subjectdp.data.embedded_writers import (
+    CLASSES,
+    DISTANCE_UNIT,
+    FACES,
+    GRID,
+    draw_writer,
+    stroke_fields,
+    thin,
+    writer_name,
+)
+from subjectdp.data.prepare import generate
 from subjectdp.errors import DataError
 
 Item = tuple[int, np.ndarray]
@@ -154,7 +163,7 @@ def images_of(folder: Path, writer: str = "") -> list[bytes]:
 
 
 def test_counts(content: Content) -> None:
-    assert set(content.subject_ids) == {nist_layout.writer_name(k) for k in range(SUBJECTS)}
+    assert set(content.subject_ids) == {writer_name(k) for k in range(SUBJECTS)}
     assert content.items.min() >= 0.7 * ITEMS - 1 and content.items.max() <= 1.3 * ITEMS + 1
     assert len(set(content.items.tolist())) > SUBJECTS / 2
     assert abs(content.items.mean() - ITEMS) < 0.12 * ITEMS
@@ -185,7 +194,7 @@ def test_images_are_dark_ink_on_white_paper(folder: Path) -> None:
 
 def test_a_writer_is_the_same_whoever_else_takes_part(folder: Path, tmp_path: Path) -> None:
     generate("femnist", tmp_path, 2, ITEMS, SEED)
-    assert set(images_of(tmp_path, nist_layout.writer_name(1))) == set(images_of(folder, nist_layout.writer_name(1)))
+    assert set(images_of(tmp_path, writer_name(1))) == set(images_of(folder, writer_name(1)))
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ import pytest
 
 from source_files import write_zip
 from subjectdp.data import fetch
+from subjectdp.data.archives import Mirror, SourceFile
 from subjectdp.data.fetch import fetch_file, read_lock
-from subjectdp.data.sources import Mirror, SourceFile
 from subjectdp.errors import DownloadError
 
 TEXT = b"To be, or not to be: that is the question.\n" * 400

@@ -24,7 +24,7 @@ from subjectdp.data.prepare import inspect_source, read_source
 from subjectdp.data.shakespeare import VOCABULARY
 from subjectdp.data.sizes import leaf_sizes
 from subjectdp.errors import ConfigError, DataError
-from subjectdp.forecast.cost_model import expected_items
+from subjectdp.forecast.before_start import expected_items
 from subjectdp.forecast.plan_report import federation_of
 
 REAL = os.environ.get("SUBJECTDP_REAL_DATA")

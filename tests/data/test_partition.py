@@ -15,6 +15,7 @@ from scipy import stats
 from data.made_content import images
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import PartitionConfig
+from subjectdp.data.content import Splits, split_items
 from subjectdp.data.partition import (
     ARRAYS,
     Partition,
@@ -25,7 +26,6 @@ from subjectdp.data.partition import (
     spread_items,
     subject_table,
 )
-from subjectdp.data.splits import Splits, split_items
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError, DataError
 

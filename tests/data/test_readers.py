@@ -17,16 +17,12 @@ from torch import nn
 from subjectdp.config.run import RunConfig
 from subjectdp.data import acs_income, cifar10, idx
 from subjectdp.data.acs_income import REGIONS, WIDTH, encode, read_region
-from subjectdp.data.cifar10 import ARCHIVE, BATCHES, CHECKPOINT, read_archive
-from subjectdp.data.content import count_content
-from subjectdp.data.embedded import generate
-from subjectdp.data.embedded.garments import idx_bytes
-from subjectdp.data.embedded.pictures import packed, records
-from subjectdp.data.idx import read_idx
+from subjectdp.data.archives import load_sources
+from subjectdp.data.cifar10 import ARCHIVE, BATCHES, CHECKPOINT, packed, read_archive, records
+from subjectdp.data.content import count_content, split_items
+from subjectdp.data.idx import idx_bytes, read_idx
 from subjectdp.data.partition import make_partition
-from subjectdp.data.prepare import fetch_sources, prepare_dataset
-from subjectdp.data.sources import load_sources
-from subjectdp.data.splits import split_items
+from subjectdp.data.prepare import fetch_sources, generate, prepare_dataset
 from subjectdp.errors import ConfigError, DataError, ModelError
 from subjectdp.models.resnext import FEATURES, MEAN, STD, features, load_checkpoint, random_weights
 from subjectdp.training.run import train_run

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from source_files import etext, write_zip
-from subjectdp.data import shakespeare
+from subjectdp.data import embedded_plays, shakespeare
 from subjectdp.data.content import Content, check_content, check_expected, count_content
-from subjectdp.data.embedded import generate, plays
-from subjectdp.data.embedded.plays import ODD_PLAY, role_sizes
+from subjectdp.data.embedded_plays import ODD_PLAY, role_sizes
+from subjectdp.data.prepare import generate
 from subjectdp.data.shakespeare import VOCABULARY, Play
 from subjectdp.errors import ConfigError, DataError
 
@@ -270,7 +270,7 @@ def test_there_is_something_to_learn_and_each_speaks_otherwise(text: str) -> Non
 def test_a_text_longer_than_the_rules_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"items_per_subject.*small enough.*124000 lines"):
         generate("shakespeare", tmp_path, 3, 3_000_000, 0)
-    monkeypatch.setattr(plays, "_LAST_LINE", 500)  # below the lines written, above the first estimate
+    monkeypatch.setattr(embedded_plays, "_LAST_LINE", 500)  # below the lines written, above the first estimate
     with pytest.raises(ConfigError, match=r"small enough for 6 subjects in 500 lines"):
         generate("shakespeare", tmp_path, 6, 5000, 0)
     assert list(tmp_path.iterdir()) == []

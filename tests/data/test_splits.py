@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from data.made_content import images, prepared, text_of
-from subjectdp.data.splits import IMAGE, TEXT, Splits, part_sizes, sizes_after_split, split_items
+from subjectdp.data.content import IMAGE, TEXT, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.errors import DataError
 
 

@@ -13,11 +13,10 @@ import pytest
 
 from subjectdp.cli.main import main
 from subjectdp.config.run import RunConfig, load_run
-from subjectdp.data.content import Content, check_content, count_content
+from subjectdp.data.content import Content, check_content, count_content, split_items
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.sizes import table_sizes
-from subjectdp.data.splits import split_items
 from subjectdp.data.table import TableOptions, read_frame, read_table
 from subjectdp.errors import ConfigError, DataError
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from subjectdp.config import load_scenario_from_mapping, paths
+from subjectdp import places
+from subjectdp.config import load_scenario_from_mapping
 from training.small_world import outcome
 
 SCENARIO = Path(__file__).with_name("scenario.yaml")
@@ -69,9 +70,9 @@ class Workspace:
         shutil.copy(SCENARIO, root / "faults.yaml")
         scenario = load_scenario_from_mapping(yaml.safe_load(SCENARIO.read_text()))
         run = scenario.runs[0]
-        self.run = root / paths.run_dir(run.run_id)
-        self.prepared = root / paths.prepared_dir(run.data_key)
-        self.manifest = paths.run_file(run.run_id, "manifest.json")
+        self.run = root / places.run_dir(run.run_id)
+        self.prepared = root / places.prepared_dir(run.data_key)
+        self.manifest = places.run_file(run.run_id, "manifest.json")
 
     def start(self, *arguments: str) -> Running:
         """Starts Snakemake with the scenario."""

@@ -16,8 +16,7 @@ from subjectdp.federation.proposal import PLAN, pack, unpack
 from subjectdp.federation.server import lead
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure
-from subjectdp.results.collect import collect_scenario
-from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.collect import FigureInputs, collect_scenario
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from figures.made_up import MADE, papers
 from subjectdp.figures import panels
-from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.collect import FigureInputs
 
 
 @pytest.fixture(scope="session")

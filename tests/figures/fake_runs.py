@@ -11,8 +11,7 @@ import pandas as pd
 
 from subjectdp.config.run import RunConfig
 from subjectdp.io.atomic import sealed, sha256_of
-from subjectdp.results.collect import collect_scenario
-from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.collect import FigureInputs, collect_scenario
 
 # final accuracy, loss at the end, sound ε: item, subject at one silo, subject
 _FEMNIST = {

@@ -13,11 +13,11 @@ from figures.fake_runs import Fake, collected, grid
 from subjectdp.auditing.suite import COLUMNS as AUDIT_COLUMNS
 from subjectdp.config.sections import PartitionConfig
 from subjectdp.data import partition as partition_files
+from subjectdp.data.content import Splits
 from subjectdp.data.partition import partition_subjects, subject_table
-from subjectdp.data.splits import Splits
 from subjectdp.data.statistics import Setting, paper_settings, simulate_setting
 from subjectdp.figures.measured import CASE_COLUMNS
-from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.collect import FigureInputs
 from subjectdp.utility import EXCESS_COLUMNS as UTILITY_COLUMNS
 from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO
 

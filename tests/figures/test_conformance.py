@@ -23,7 +23,7 @@ from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import FIGURES, SUFFIXES, build_figure, drawn_by, entry, make_figure
 from subjectdp.figures.panels import VALUE_COLUMNS, Sheet
-from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.collect import FigureInputs
 
 EACH = pytest.mark.parametrize("name", FIGURES)
 Made = Callable[[str], FigureInputs]

@@ -10,9 +10,9 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from figures.fake_runs import Fake, collected
-from subjectdp.figures.style import ALGORITHM_STYLES, in_order, sequence_styles, styles_for
+from subjectdp.figures.panels import ALGORITHM_STYLES, sequence_styles, styles_for
 from subjectdp.report.tables import runs_summary
-from subjectdp.results.shown_runs import algorithm_label, run_label
+from subjectdp.results.shown_runs import algorithm_label, in_order, run_label
 
 # Full deficiencies in linear RGB (Machado, Oliveira, Fernandes 2009, severity 1.0)
 DEFICIENCIES = {

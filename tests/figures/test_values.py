@@ -21,7 +21,7 @@ from subjectdp.figures import panels
 from subjectdp.figures.catalogue import build_figure
 from subjectdp.figures.panels import Sheet
 from subjectdp.figures.parts import privacy_footnote
-from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.collect import FigureInputs
 from subjectdp.results.select import CONDITIONAL_NOTE, privacy_note
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from subjectdp.config import paths
+from subjectdp import places
 from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
@@ -48,7 +48,7 @@ def small_run(**changes: Any) -> RunConfig:
 
 def folders(run: RunConfig, results: Path) -> tuple[Path, Path, Path]:
     """Of its prepared data, its partition and its results."""
-    found = paths.prepared_dir(run.data_key), paths.partition_dir(run.partition_id), paths.run_dir(run.run_id)
+    found = places.prepared_dir(run.data_key), places.partition_dir(run.partition_id), places.run_dir(run.run_id)
     prepared, partition, output = (results / path.removeprefix("results/") for path in found)
     return prepared, partition, output
 

@@ -4,16 +4,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from snakemake_executor_plugin_slurm import common_settings
+from yte import process_yaml
 
-from subjectdp.config import Scenario, load_scenario_from_mapping
+from forecast.runs import PAPER, SHAKESPEARE, SHORT, run_of
+from subjectdp.config import Scenario, load_scenario, load_scenario_from_mapping
 from subjectdp.errors import ConfigError
 from subjectdp.figures.catalogue import FIGURES, entry
 from subjectdp.forecast.before_start import (
+    LEAST_MINUTES,
+    MEMORY_MB,
+    MINUTES,
     check_before_start,
+    cluster_settings,
+    expected_items,
+    forecast_seconds,
     partly_drawn_figures,
+    size_class,
     undrawable_figures,
     unread_variables,
+    work_of,
 )
+from subjectdp.models.catalogue import MODELS
 
 CLIP_NORMS = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [0.1, 0.2, 1, 2, 3, 4, 5], "seed": [0, 1]}
 
@@ -106,3 +118,151 @@ def test_every_figure_of_runs_says_which_it_shows_or_chooses_itself() -> None:
     chooses = {name for name, entry in FIGURES.items() if entry.shown is None and "runs" in entry.needs}
     chosen = {name for name in FIGURES if name.startswith(("beyond_", "joint_")) and "runs" in FIGURES[name].needs}
     assert chooses == {"cost", *chosen}
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("style", "asked"),
+    [
+        ("gpu", {"gpu": 1}),
+        ("gpu:a100", {"gpu": 1, "gpu_model": "a100"}),
+        ("gres=gpu", {"gres": "gpu:1"}),
+        ("gres=gpu:a100", {"gres": "gpu:a100:1"}),
+        ("gres=gpu:a100:1", {"gres": "gpu:a100:1"}),
+        ("gres=gpu:1g.10gb", {"gres": "gpu:1g.10gb:1"}),
+        ("", {}),
+    ],
+)
+def test_a_gpu_is_asked_for_in_the_sites_own_way(style, asked):
+    settings = cluster_settings({"SUBJECTDP_SLURM_GPU": style})
+    assert settings.training_resources(run_of()) == asked
+    on_cpu = settings.training_resources(run_of(performance={"device": "cpu"}))
+    assert on_cpu.get("gpu", 0) == 0 and not str(on_cpu.get("gres", ":0")).endswith(":1")
+
+
+def test_each_size_of_run_has_its_own_gpu_partition_and_pace():
+    settings = cluster_settings(
+        {
+            "SUBJECTDP_SLURM_GPU": "gres=gpu:1g.10gb; gres=gpu:a100; gres=gpu:h100",
+            "SUBJECTDP_SLURM_GPU_PARTITION": "mig;a100,v100;h100",
+            "SUBJECTDP_SLURM_GPU_PACE": "2; 20; 80.5",
+            "SUBJECTDP_SLURM_MINUTES": "9999,9999,9999",
+        }
+    )
+    gpus = {"short": ("gpu:1g.10gb:1", "mig", 2), "medium": ("gpu:a100:1", "a100,v100", 20)}
+    for run in (run_of(training={"rounds": 3000}), PAPER, SHAKESPEARE):
+        gres, partition, pace = gpus.get(size_class(run), ("gpu:h100:1", "h100", 80.5))
+        assert settings.training_resources(run) == {"gres": gres, "slurm_partition": partition}
+        assert settings.minutes_of(run, 1) == max(LEAST_MINUTES, round(3 * forecast_seconds(run) / pace / 60))
+    on_cpu = run_of(training={"rounds": 3000}, performance={"device": "cpu"})
+    assert settings.minutes_of(on_cpu, 1) == round(3 * forecast_seconds(on_cpu) / 60)
+
+
+def test_time_follows_the_forecast_with_a_margin():
+    alone, longer = cluster_settings({}), run_of(training={"rounds": 3000})
+    assert alone.minutes_of(SHORT, 1) == LEAST_MINUTES and alone.minutes_of(SHORT, 3) == 3 * LEAST_MINUTES
+    assert MINUTES["medium"] == alone.minutes_of(PAPER, 1) < 3 * forecast_seconds(PAPER) / 60
+    assert LEAST_MINUTES < alone.minutes_of(longer, 1) == round(3 * forecast_seconds(longer) / 60)
+    shared = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "4"})
+    assert 4 * shared.minutes_of(SHORT, 1) >= LEAST_MINUTES > shared.minutes_of(SHORT, 1)
+
+
+def test_the_embedded_scenario_asks_for_less_than_five_times_what_it_uses():
+    """Where they were measured first, 52 runs took 14.7 minutes together (Shakespeare with four silos then)."""
+    runs = load_scenario(ROOT / "config/scenarios/embedded.yaml").runs
+    settings = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "8"})
+    assert {settings.group_of(run) for run in runs} == {"short_runs"}
+    asked = sum(settings.minutes_of(run, 1) for run in runs)
+    assert len(runs) * 14.7 / 52 / asked >= 0.2
+
+
+def test_time_and_memory_follow_size_and_attempt():
+    settings = cluster_settings({"SUBJECTDP_SLURM_MINUTES": "2, 70,700"})
+    for run, minutes, size in ((SHORT, 2, "short"), (PAPER, 70, "medium"), (SHAKESPEARE, 700, "long")):
+        assert size_class(run) == size
+        assert [settings.minutes_of(run, n) for n in (1, 2, 3)] == [minutes, 2 * minutes, 3 * minutes]
+        assert settings.memory_mb_of(run, 2) == 2 * MEMORY_MB[size]
+
+
+def test_only_short_runs_share_a_job():
+    settings = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "4"})
+    longer = run_of(training={"rounds": 200})
+    groups = [settings.group_of(run) for run in (SHORT, longer, PAPER, SHAKESPEARE)]
+    assert groups == ["short_runs", "short_runs", None, None]
+    assert cluster_settings({}).group_of(SHORT) is None and not cluster_settings({}).light_jobs_local
+
+
+def test_the_profile_has_one_snakemake_run_all_of_a_shared_job(monkeypatch):
+    monkeypatch.setattr(common_settings, "pass_group_args", False)  # fails if the plugin no longer has it
+    monkeypatch.setenv("SUBJECTDP_SLURM_RUNS_PER_JOB", "4")
+    monkeypatch.setenv("SUBJECTDP_SLURM_GPU", "none")
+    profile = process_yaml((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
+    assert common_settings.pass_group_args
+    assert "short_runs=4" in profile["group-components"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("GPU", "gpus", "gres=NAME"),
+        ("GPU", "gpu:a 100", "MODEL"),
+        ("GPU", "gpu;gpu:a100", "3 with semicolons, for short, medium, long runs"),
+        ("GPU", "gpu;gpu:a100;gpu:h100", "one style for all"),
+        ("GPU_PARTITION", "a100;;h100", "a partition for each size"),
+        ("GPU_PACE", "fast", "a number of CPU cores above 0"),
+        ("GPU_PACE", "0", "a number of CPU cores above 0"),
+        ("MINUTES", "30", "3 whole numbers"),
+        ("MINUTES", "30,x,60", "whole number"),
+        ("MEMORY_MB", "1,2,3,4", "short, medium, long"),
+        ("RUNS_PER_JOB", "two", "whole number"),
+        ("LIGHT_JOBS", "login", "partition or local"),
+        ("GPU_PARTITIONS", "a100", "Did you mean 'SUBJECTDP_SLURM_GPU_PARTITION'?"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_named(name, value, told):
+    with pytest.raises(ConfigError) as caught:
+        cluster_settings({f"SUBJECTDP_SLURM_{name}": value})
+    assert f"SUBJECTDP_SLURM_{name}" in str(caught.value) and told in str(caught.value)
+
+
+def test_work_counts_every_step_and_every_evaluation():
+    run = run_of(training={"rounds": 3, "batch_size": 10, "evaluate_every": 2})
+    work = work_of(run, silo_items=[25, 40], evaluated=100)
+    assert work.steps == 3 * (3 + 4) * 4 / 2, "two silos stand for the four of the configuration"
+    assert work.train_items == work.steps * 10
+    assert work.evaluated_items == 2 * 100, "after round 2, and after the last"
+    shorter = work_of(run, silo_items=[25, 40], evaluated=100, rounds=1)
+    assert shorter.steps * 3 == work.steps
+
+
+def test_a_part_of_the_silos_and_of_the_evaluation_costs_a_part():
+    whole, part = run_of(), run_of(training={"silos_per_round": 1, "evaluation_items": 3})
+    assert work_of(part).steps * 4 == work_of(whole).steps
+    assert work_of(part).evaluated_items == 2 * 3 * part.training.rounds
+
+
+def test_a_forecast_counts_the_rounds_that_are_run():
+    """As published, HiGradAvgDP runs floor(100/√16) = 25 rounds of 100; made sound it runs them all."""
+
+    def seconds(mode: str, rounds: int) -> float:
+        changes = {"partition": {"silos": 16, "max_items_per_subject": 50}, "training": {"rounds": rounds}}
+        return forecast_seconds(run_of(algorithm={"name": "higrad_avg_dp"}, privacy={"mode": mode}, **changes))
+
+    assert pytest.approx(seconds("sound", 25)) == seconds("as_published", 100) < seconds("sound", 100)
+
+
+def test_expected_items_are_those_of_the_papers():
+    items = expected_items(PAPER)
+    assert items.subjects == 3500
+    assert items.train / items.subjects == pytest.approx(145, rel=0.005)
+    text = expected_items(SHAKESPEARE)
+    assert text.subjects == 660
+    assert text.train == pytest.approx(3678452 * 0.8, rel=1e-6)
+
+
+def test_training_costs_three_passes_and_an_evaluation_one():
+    run = run_of(training={"rounds": 3, "batch_size": 10})
+    work, flops = work_of(run), MODELS[str(run.model.name)].forward_flops
+    assert work.operations == flops * (3 * work.train_items + work.evaluated_items)

@@ -24,8 +24,7 @@ from subjectdp.config import load_scenario
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import check_content
-from subjectdp.data.embedded import generate
-from subjectdp.data.prepare import read_source
+from subjectdp.data.prepare import generate, read_source
 from subjectdp.errors import SubjectDPError
 
 Read = Callable[[Path], object]

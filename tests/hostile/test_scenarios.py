@@ -1,4 +1,4 @@
-"""Scenario files that try to run code, read the environment, or leave the results folder."""
+"""Scenario files that try to run code, read the environment, or leave the results folder; YAML that is no data."""
 
 from pathlib import Path
 
@@ -8,11 +8,12 @@ from hostile.limits import TOKEN, check_message, tree
 from subjectdp.cli.main import main
 from subjectdp.config import load_run, load_scenario
 from subjectdp.errors import ConfigError
+from subjectdp.io.yaml_files import parse_yaml, read_yaml
 
 CASES: dict[str, tuple[str, str]] = {
     "a call": ("name: !!python/object/apply:os.system ['touch pwned']", "plain YAML"),
     "a new object": ("name: !!python/object/new:subprocess.Popen [['touch', 'pwned']]", "plain YAML"),
-    "a function": ("name: x\ndescription: !!python/name:os.system", "plain YAML"),
+    "a function": ("name: x\ndescription: !!python/name:os.system", "plain YAML: line 2: could not determine a con"),
     "a module": ("name: x\ndescription: !!python/module:os", "plain YAML"),
     "code for Snakemake": (
         "__use_yte__: true\n__definitions__:\n- import os\n- os.system('touch pwned')\nname: x",
@@ -22,7 +23,7 @@ CASES: dict[str, tuple[str, str]] = {
     "bytes": ("name: x\ndescription: !!binary aGVsbG8=", "Expected description to be text"),
     "a set": ("name: x\nrun: !!set {seed}", "Expected run to be text"),
     "a date": ("name: x\nrun: {seed: 2001-01-01}", "Expected run.seed to be text, a number"),
-    "an alias of itself": ("name: x\nrun: &a {data: *a}", "recursive"),
+    "an alias of itself": ("name: x\nrun: &a {data: *a}", "line 2: found unconstructable recursive node"),
     "a key twice, merged": ("name: x\nrun: {<<: {seed: 3}, <<: {seed: 4}}", "given twice"),
     "an attribute": ("name: x\nrun: {__class__: 1}", "'run.__class__'"),
     "an attribute in a sweep": ("name: x\nsweep: [{seed.__class__: 1}]", "'sweep[0].seed.__class__'"),
@@ -96,3 +97,46 @@ def test_what_a_variable_holds_is_not_expanded_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("SUBJECTDP_ANY", f"${{{TOKEN[0]}}}")
     run = load_run({"data": {"source": "leaf_json", "path": "${SUBJECTDP_ANY}/a.zip"}})
     assert run.data.path == f"${{{TOKEN[0]}}}/a.zip"
+
+
+BOMB = b"a: &a [1,1,1,1,1,1,1,1,1]\n" + b"".join(
+    b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 9)) for c in range(98, 106)
+)
+"""Aliases of aliases."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "line 3: the key 'a' is given twice"),
+        ("a: 1\nb:\n  c: 1\n  c: 1\n", "line 4: the key 'c' is given twice"),
+        ("a: 1\nb: [1, 2\nc: 3\n", "line 3: .*expected"),
+        ("a: \x01\n", "ReaderError"),
+        ("a: " + "[" * 3000, "RecursionError"),
+        ("a: 1\n---\nb: 1\n", "line 2: .*another document"),
+    ],
+)
+def test_what_is_no_plain_yaml_is_refused_with_its_line(text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"Expected mine.yaml to be plain YAML: {told}"):
+        parse_yaml(text, "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "to be a readable file: No such file"),
+        (b"a: \xff", "to be UTF-8 text, got the byte 0xff in line 1"),
+        (b"", "to be a mapping .key: value., got 'nothing'"),
+        (b"[1]", "to be a mapping .key: value., got 'a list'"),
+        (b"a: {1: 2}", "Expected every key under a to be text, got 1"),
+        (b"a: " + b"[" * 40 + b"]" * 40, "a tree of at most .* 32 levels deep"),
+        (b"a: " + b"{a: " * 60 + b"1" + b"}" * 60, "a tree of at most .* 32 levels deep"),
+        (BOMB, "a tree of at most 200000 values"),
+    ],
+)
+def test_what_is_no_configuration_is_refused(tmp_path: Path, content: bytes | None, told: str) -> None:
+    if content is not None:
+        (tmp_path / "mine.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=told):
+        read_yaml(tmp_path / "mine.yaml")

@@ -22,12 +22,12 @@ from figures.fake_runs import grid, write_runs
 from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
+from subjectdp.report.paper_accounting import write_paper_accounting
 from subjectdp.report.results_page import ResultSources, write_results_page
+from subjectdp.report.scorecard import Evidence, scorecard
 from subjectdp.report.tables import runs_summary
+from subjectdp.report.targets import read_targets
 from subjectdp.results.collect import collect_scenario
-from subjectdp.scorecard.paper_accounting import write_paper_accounting
-from subjectdp.scorecard.scorecard import Evidence, scorecard
-from subjectdp.scorecard.targets import read_targets
 from subjectdp.training.run import train_run
 
 TARGETS = SCENARIOS.parent / "targets.csv"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dry_runs import dry_run, job_counts
-from subjectdp.config.paths import RUN_FILES
+from subjectdp.places import RUN_FILES
 
 TINY = """
 run:

@@ -156,7 +156,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "the reader of one data set": (code("data/femnist"), prepared(2, 3)),
     "how silos are dealt": (code("data/partition"), {"partition": 4, "figure_partition": 1, **trained(5)}),
     "how files are downloaded": (code("data/fetch"), {"fetch": 1}),
-    "generated text": (code("data/embedded/plays"), {"fetch": 1, **prepared(1, 1)}),
+    "generated text": (code("data/embedded_plays"), {"fetch": 1, **prepared(1, 1)}),
     "a mirror": (Edit(SOURCES, "gutenberg.org/cache/", "gutenberg.org/files/"), {"fetch": 1}),
     "the hash that a mirror must have": (
         Edit(SOURCES, "sha256: d5601d", "sha256: c5601d"), {"fetch": 1, **prepared(1, 1)}),

@@ -73,7 +73,7 @@ rule paper_accounting:
         **resources_for(2000, 15),
     params:
         cache=placed.calibration_cache_dir(),
-        code=code_of("paper_accounting", "subjectdp.scorecard.paper_accounting"),
+        code=code_of("paper_accounting", "subjectdp.report.paper_accounting"),
     script:
         "../scripts/paper_accounting.py"
 

@@ -62,10 +62,13 @@ from subjectdp.config.fingerprint import (
     training_stages,
 )
 from subjectdp.config.scenario import overlaid
-from subjectdp.config.paths import under
-from subjectdp.forecast.before_start import check_before_start, partly_drawn_figures
-from subjectdp.forecast.cluster import cluster_settings
-from subjectdp.forecast.cost_model import forecast_seconds
+from subjectdp.places import under
+from subjectdp.forecast.before_start import (
+    check_before_start,
+    cluster_settings,
+    forecast_seconds,
+    partly_drawn_figures,
+)
 from subjectdp.io.atomic import sha256_of
 from subjectdp.io.job_log import would_fail_again
 from subjectdp.io.yaml_files import read_yaml

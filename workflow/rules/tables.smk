@@ -38,7 +38,7 @@ TABLES = {
         "category": "Beyond the papers",
         "label": "Sound algorithms side by side",
         "title": f"Sound algorithms side by side: {SCENARIO.name}",
-        "code": ["subjectdp.scorecard.leads"],
+        "code": [],
     },
     # The papers' numbers beside the scenario's, with verdicts (docs/findings.md).
     "scorecard": {
@@ -54,7 +54,7 @@ TABLES = {
         "category": "Scorecard",
         "label": "The papers' numbers, ours, verdicts",
         "title": f"Scorecard of {SCENARIO.name}",
-        "code": ["subjectdp.scorecard.scorecard"],
+        "code": ["subjectdp.report.scorecard"],
     },
 }
 

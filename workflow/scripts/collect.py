@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
-from subjectdp.config.paths import FINISHED
 from subjectdp.io.job_log import job_log
+from subjectdp.places import FINISHED
 from subjectdp.results.collect import collect_scenario
 
 with job_log(snakemake.log[0]):

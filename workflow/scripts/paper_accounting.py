@@ -2,8 +2,8 @@
 
 import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.io.job_log import job_log
-from subjectdp.scorecard.paper_accounting import write_paper_accounting
-from subjectdp.scorecard.targets import read_targets
+from subjectdp.report.paper_accounting import write_paper_accounting
+from subjectdp.report.targets import read_targets
 
 with job_log(snakemake.log[0]):
     write_paper_accounting(read_targets(snakemake.input[0]), snakemake.output[0], cache_dir=snakemake.params.cache)

@@ -5,7 +5,7 @@ from pathlib import Path
 import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.io.job_log import job_log
 from subjectdp.report.make_table import make_table
-from subjectdp.results.inputs import FigureInputs
+from subjectdp.results.collect import FigureInputs
 
 with job_log(snakemake.log[0]):
     inputs = FigureInputs(**{name: Path(path) for name, path in snakemake.input.items() if path})

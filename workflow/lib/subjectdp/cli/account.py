@@ -1,19 +1,36 @@
 """``subjectdp account``: the privacy loss of plans, and the noise for an ε."""
 
 import argparse
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
-from subjectdp.accounting import published
+from subjectdp.accounting.events import fixed_batch_size
+from subjectdp.accounting.make_plan import draft_plan, with_plan_noise, with_sampling
 from subjectdp.accounting.privacy_report import noise_size, report_text
 from subjectdp.accounting.sound import noise_of_the_sum
 from subjectdp.accounting.statements import privacy_statements, sound_statement
-from subjectdp.api.accounting import Cap, caps, mechanism, person_silos, person_table, worst_person
-from subjectdp.api.counts import read_counts
-from subjectdp.cli.plans import add_plan_options, chosen_plans, schedule_of, settle
+from subjectdp.algorithms import registry
+from subjectdp.api.accounting import Cap, caps, mechanism, person_silos, person_table, scheduled_settings, worst_person
+from subjectdp.api.counts import read_counts, read_sizes
+from subjectdp.api.schedule import Schedule
+from subjectdp.cli.parser import add_json, values_of
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.io.printing import print_json, print_table
-from subjectdp.plan.plan import AccountingMode, NoiseRule, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import (
+    Accountant,
+    AccountingMode,
+    FederationFacts,
+    Horizontal,
+    Mechanism,
+    NoiseRule,
+    PlanSettings,
+    PrivacyPlan,
+    PrivacyUnit,
+    SamplingMethod,
+    TrustModel,
+)
 
 
 def account_options(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +38,6 @@ def account_options(parser: argparse.ArgumentParser) -> None:
     add_plan_options(parser)
     help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
-    help_ = "noise by group size: print it for every size up to Z (default: the sizes that a run may draw)"
-    parser.add_argument("--group-sizes", type=int, metavar="Z", help=help_)
     help_ = "also write one page for an ethics board, by its suffix .md, .html or .pdf (one plan)"
     parser.add_argument("--statement", metavar="FILE", help=help_)
     help_ = "ε of a person by items a silo and number of silos, as a table"
@@ -136,7 +151,7 @@ def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) ->
         "guarantee": chosen["guarantee"],
         "noise_multiplier": noise_of_the_sum(plan),
         "noise_multipliers": [silo.noise_multiplier for silo in plan.silos],
-        "group_noise_multipliers": _group_noise(plan, options.group_sizes),
+        "group_noise_multipliers": list(plan.group_noise_multipliers[0]) if plan.group_noise_multipliers else None,
         "noise": noise_size(plan),
         "statement": chosen,
         "privacy": statements,
@@ -156,21 +171,6 @@ def _chosen(plan: PrivacyPlan, statements: dict[str, Any], wanted: str | None) -
     return unit, statements["as_published"]
 
 
-def _group_noise(plan: PrivacyPlan, sizes: int | None) -> list[float] | None:
-    """σ_Z of the first silo: as planned, or for every group size up to ``sizes``."""
-    if plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
-        if sizes is not None:
-            allowed = "left out: only algorithms whose noise depends on the group size have such a table"
-            raise expected("--group-sizes", sizes, allowed)
-        return None
-    if sizes is None:
-        return list(plan.group_noise_multipliers[0])
-    if sizes < 1:
-        raise expected("--group-sizes", sizes, "at least 1")
-    loss = published.published_loss(plan.mechanism, published.facts_of(plan), plan.settings, plan.silos[0])
-    return list(published.group_noise(loss, plan.settings, sizes))
-
-
 def _text(record: dict[str, Any]) -> str:
     epsilon = "none" if record["epsilon"] is None else f"{record['epsilon']:.4f}"
     target = "" if record["target_epsilon"] is None else f" (target {record['target_epsilon']:g})"
@@ -183,3 +183,242 @@ def _text(record: dict[str, Any]) -> str:
         *([] if record["warning"] is None else [f"WARNING: {record['warning']}"]),
     ]
     return "\n".join([*lines, "", record["card"]])
+
+
+_NOMINAL_ITEMS = 1_000_000_000  # items of a silo when only a sampling probability is given
+
+
+def chosen_plans(options: argparse.Namespace) -> Iterator[tuple[str | None, PrivacyPlan]]:
+    """The run id (None for a plan given by options) and the plan of each run that the options choose."""
+    if options.run_id is None and options.config is None:
+        yield None, plan_from_options(options)
+        return
+    from subjectdp.cli import ledger  # here: runs need the workflow's packages, the other options the core's
+
+    if options.config is None:
+        yield options.run_id, ledger.recorded(Path(options.results), options.run_id)[1]
+    else:
+        yield from ledger.configured_plans(options.config, Path(options.results))
+
+
+def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
+    """A plan from the command line's q (or B), T, R and σ or ε: of the silos of ``--counts``, or of equal silos.
+
+    Raises ConfigError that names all missing options, PrivacyError in sound mode for what cannot be accounted for.
+    """
+    chosen = None if options.algorithm is None else _mechanism(options)
+    missing = ", ".join(_missing(chosen, options))
+    if chosen is None or missing:
+        raise ConfigError(f"Expected {missing} to be given (or --run, or --config).")
+    _check_ranges(options)
+    facts = _equal_silos(options) if listed_silos(options) is None else _counted(options)
+    plan = draft_plan(chosen, facts, _settings(options, facts, chosen))
+    q = options.sampling_probability
+    if q is not None and options.sampling != SamplingMethod.FIXED_BATCH_SIZE:
+        plan = with_sampling(plan, q)  # where batches are fixed, q is the whole number B over the items
+    known = listed_silos(options) is not None or options.subjects is not None
+    return replace(with_plan_noise(plan, facts), total_subjects=facts.total_subjects if known else None)
+
+
+def _missing(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[str]:
+    """The options that the plan needs and that are not given, as they are written."""
+    names, listed = ["algorithm", "rounds"], listed_silos(options) is not None
+    if options.batch_size is None or (chosen is not None and chosen.samples_subjects):
+        names.append("sampling_probability")
+    if not listed and options.epochs == 1 and not (chosen is not None and chosen.one_step_per_round):
+        names.append("steps_per_round")
+    if chosen is not None:
+        subject = PrivacyUnit.SUBJECT in (chosen.claimed_unit, options.unit) and not chosen.samples_subjects
+        if _needs_cap(chosen, options) if listed else subject:
+            names.append("max_items_per_subject")
+        central = chosen.trust is TrustModel.CENTRAL and chosen.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
+        if not listed and (central or options.sampling == SamplingMethod.FIXED_BATCH_SIZE):
+            names.append("items")
+    return (_written(name) for name in names if getattr(options, name) is None)
+
+
+def _needs_cap(chosen: Mechanism, options: argparse.Namespace) -> bool:
+    """Whether a cap must be given that is enforced: the counts' own maximum is private."""
+    capped = options.counts is None and read_sizes(options.silo_sizes).caps is not None
+    return chosen.counts_items and chosen.mode is AccountingMode.SOUND and not capped
+
+
+def _written(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _counted(options: argparse.Namespace) -> FederationFacts:
+    """The facts of the counts' silos, their subjects' items capped where a cap is given."""
+    given = [name for name in ("silos", "items", "subjects") if getattr(options, name) is not None]
+    if given:
+        names = ", ".join(map(_written, given))
+        raise ConfigError(f"Expected {names} to be left out with --counts or --silo-sizes, which says it.")
+    if options.counts is not None and options.silo_sizes is not None:
+        raise ConfigError("Expected one of --counts and --silo-sizes.")
+    sizes = options.silo_sizes is not None
+    return schedule_of(options).facts(read_sizes(options.silo_sizes) if sizes else read_counts(options.counts))
+
+
+def listed_silos(options: argparse.Namespace) -> str | None:
+    """The file with the silos' counts or sizes; None for equal silos."""
+    found: str | None = options.silo_sizes if options.counts is None else options.counts
+    return found
+
+
+def schedule_of(options: argparse.Namespace) -> Schedule:
+    """Rounds, steps and sampling of the options."""
+    return Schedule(
+        rounds=options.rounds,
+        steps=options.steps_per_round,
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        sampling_probability=options.sampling_probability,
+        sampling=options.sampling,
+        max_items_per_subject=options.max_items_per_subject,
+        silos_per_subject=options.silos_per_subject,
+    )
+
+
+def _check_ranges(options: argparse.Namespace) -> None:
+    q, batch, listed = options.sampling_probability, options.batch_size, listed_silos(options) is not None
+    fixed = batch is None and options.sampling == SamplingMethod.FIXED_BATCH_SIZE
+    counts = ("epochs", "silos", "max_items_per_subject", "items", "subjects", "silos_per_subject", "batch_size")
+    of_counts = "given with --counts or --silo-sizes only (else --sampling-probability)"
+    rules = [
+        (
+            "epochs",
+            options.epochs > 1 and options.steps_per_round is not None,
+            "left out where --steps-per-round is given",
+        ),
+        ("batch_size", batch is not None and not listed, of_counts),
+        ("batch_size", batch is not None and q is not None, "left out where --sampling-probability is given"),
+        *((name, (value := getattr(options, name)) is not None and value < 1, "at least 1") for name in counts),
+        ("sampling_probability", q is not None and not 0 < q <= 1, "in (0, 1]"),
+        ("sampling_probability", fixed and listed, "left out with fixed batches: give --batch-size"),
+    ]
+    for name, broken, allowed in rules:
+        if broken:
+            raise expected(_written(name), getattr(options, name), allowed)
+    if fixed:
+        fixed_batch_size(q, options.items)
+
+
+def _mechanism(options: argparse.Namespace) -> Mechanism:
+    name, _, variant = options.algorithm.partition(":")
+    found = registry.mechanism(name, variant or None, AccountingMode(options.mode))
+    if options.trust is not None:
+        found = replace(found, trust=TrustModel(options.trust))
+    if options.unit is None or options.noise_multiplier is not None or options.mode != AccountingMode.SOUND:
+        return found
+    return replace(found, claimed_unit=PrivacyUnit(options.unit))  # whose ε the noise is made for
+
+
+def _equal_silos(options: argparse.Namespace) -> FederationFacts:
+    silos, cap = 1 if options.silos is None else options.silos, options.max_items_per_subject
+    items = _NOMINAL_ITEMS if options.items is None else options.items
+    subjects = options.subjects or (1 if options.items is None else max(1, -(-items // (cap or 1))))
+    held = silos if options.silos_per_subject is None else options.silos_per_subject
+    total = max(1, subjects * silos // held)
+    largest = (0 if cap is None else cap,) * silos  # 0: not known
+    return FederationFacts((items,) * silos, (subjects,) * silos, largest, cap is not None, cap, held, total)
+
+
+def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mechanism) -> PlanSettings:
+    batch = options.batch_size
+    if batch is not None and batch > min(facts.items):
+        raise expected("--batch-size", batch, f"at most {min(facts.items)}, the items of the smallest silo")
+    sampling = SamplingMethod.POISSON_SUBJECTS if chosen.samples_subjects else SamplingMethod(options.sampling)
+    return replace(
+        scheduled_settings(chosen, facts, schedule_of(options)),
+        mode=AccountingMode(options.mode),
+        horizontal=Horizontal.ROUNDS_OVER_SQRT_S,
+        sampling=sampling,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        noise_multiplier=options.noise_multiplier,
+        accountant=Accountant(options.accountant),
+        colluding_silos=options.colluding_silos,
+    )
+
+
+def _one_of(values: Sequence[str], default: str | None = None) -> dict[str, Any]:
+    return {"choices": values, "default": default}
+
+
+_SAMPLING = [method for method in values_of(SamplingMethod) if method != SamplingMethod.POISSON_SUBJECTS]
+_DEFAULT = "(default: %(default)s)"
+_WHOLE, _NUMBER = {"type": int}, {"type": float}
+_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "algorithm": ({}, "algorithm, for instance higrad_avg_dp or higrad_avg_dp:v3"),
+    "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
+    "unit": (_one_of(values_of(PrivacyUnit)), "privacy unit (default: what the algorithm claims)"),
+    "trust": (_one_of(values_of(TrustModel)), "trust model (default: the algorithm's)"),
+    "sampling": (_one_of(_SAMPLING, "poisson"), f"sampler {_DEFAULT}"),
+    "accountant": (_one_of(values_of(Accountant), "pld"), f"accountant {_DEFAULT}"),
+    "counts": (
+        {"metavar": "FILE"},
+        "CSV file with the columns subject, silo, items: your federation, in place of equal silos",
+    ),
+    "silo-sizes": (
+        {"metavar": "FILE"},
+        "CSV file with the columns silo, items, and perhaps people and cap: silos by size, without a list of people",
+    ),
+    "epochs": ({"type": int, "default": 1}, "local epochs of a round, in place of --steps-per-round"),
+    "batch-size": (_WHOLE, "with --counts or --silo-sizes: B; each silo samples with q = B / its items"),
+    "silos": (_WHOLE, "number of silos (default: 1)"),
+    "silos-per-subject": (
+        _WHOLE,
+        "most silos that hold one subject (default: all; with --counts the largest number seen: conditional)",
+    ),
+    "rounds": (_WHOLE, "rounds R, before the horizontal rule of as_published mode"),
+    "steps-per-round": (_WHOLE, "local steps T of a silo in a round (with --counts: one epoch unless given)"),
+    "sampling-probability": (_NUMBER, "q = B / items of a silo, or of a subject"),
+    "max-items-per-subject": (_WHOLE, "cap k on a subject's items at a silo"),
+    "items": (_WHOLE, "items of a silo (needed for fixed batches)"),
+    "subjects": (_WHOLE, "subjects of a silo"),
+    "epsilon": ({"type": float, "default": 4.0}, f"target epsilon of the unit, without --noise-multiplier {_DEFAULT}"),
+    "delta": ({"type": float, "default": 1e-5}, f"delta {_DEFAULT}"),
+    "colluding-silos": (
+        {"type": int, "default": 0},
+        "secure aggregation: silos that reveal their noise (joint noise, subject_release, uldp_fl)",
+    ),
+}
+
+
+def add_plan_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that choose plans: a scenario, a finished run, or a mechanism with its schedule."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--config", metavar="FILE", nargs="+", help="scenario files whose runs to account for")
+    source.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
+    parser.add_argument("--results", default="results", help="results folder of --config and --run")
+    for name, (kind, text) in _OPTIONS.items():
+        words = text.replace(_DEFAULT, f"(default: {kind.get('default')})")
+        parser.add_argument(f"--{name}", help=words, **(kind | {"default": None}))  # settle fills in what is left out
+    add_json(parser)
+
+
+_READ_BY_CAPS = {
+    *("algorithm", "trust", "counts", "rounds", "steps_per_round", "epochs", "sampling", "batch_size"),
+    *("sampling_probability", "silos_per_subject", "epsilon", "delta", "figure"),
+}
+_READ_BY_RUNS = {"unit", "statement", "by_person"}
+_BESIDE = ("noise_multiplier", "statement", "by_person", "figure")  # of account
+
+
+def settle(options: argparse.Namespace) -> None:
+    """Gives options that were left out their defaults. Raises ConfigError for one that the others leave unread."""
+    defaults = {name.replace("-", "_"): kind.get("default") for name, (kind, _) in _OPTIONS.items()}
+    given = {key for key in (*defaults, *_BESIDE) if getattr(options, key) is not None}
+    given = {key for key in given if getattr(options, key) is not False}  # a flag that is not set
+    if options.caps is not None:
+        unread = dict.fromkeys(given - _READ_BY_CAPS, "--caps")
+    elif options.run_id is not None or options.config is not None:
+        unread = dict.fromkeys(given - _READ_BY_RUNS, "--run and --config, whose runs say it")
+    else:
+        unread = {"figure": "all but --caps, whose table it draws"}
+        unread |= {"epsilon": "--noise-multiplier"} if "noise_multiplier" in given else {}
+    for key in sorted(given & set(unread)):
+        raise expected(_written(key), getattr(options, key), f"left out with {unread[key]}")
+    for key, default in defaults.items():
+        if getattr(options, key) is None:
+            setattr(options, key, default)

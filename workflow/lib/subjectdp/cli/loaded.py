@@ -21,7 +21,7 @@ from subjectdp.noise.gaussian import add_gaussian
 _LOADED = (
     *("snakemake.script", "scipy.stats", "scipy.signal", "dp_accounting.pld.accountant", "pyarrow.dataset", "seaborn"),
     *("subjectdp.training.run", "subjectdp.figures.catalogue", "subjectdp.report.results_page"),
-    *("subjectdp.results.collect", "subjectdp.utility.excess_loss", "subjectdp.scorecard.paper_accounting"),
+    *("subjectdp.results.collect", "subjectdp.utility.excess_loss", "subjectdp.report.paper_accounting"),
 )
 
 

@@ -49,29 +49,24 @@ COMMANDS = {
 """The commands in the order of the help. In its module, a command is the function of its name (with _ for -), whose
 docstring describes it, and ``NAME_options`` adds its options."""
 
-_MODULES = {"check-algorithm": "audit", "scenario": "runs", "statement": "ledger", "schema": "doctor"}
+_MODULES = {
+    "check-algorithm": "audit",
+    "inspect": "init",
+    "scenario": "runs",
+    "schema": "doctor",
+    "show": "runs",
+    "statement": "ledger",
+}
 """The modules of this package that hold commands of another name."""
 
 
 def _add_command(name: str, commands: Any) -> None:
-    """Adds a command, or in its place one that says which package it needs."""
     word = name.replace("-", "_")
-    try:
-        module = import_module(f"{__package__}.{_MODULES.get(name, name)}")
-        command = getattr(module, word)
-        parser = commands.add_parser(name, description=command.__doc__)
-        getattr(module, f"{word}_options")(parser)
-        parser.set_defaults(run=command)
-    except ModuleNotFoundError as problem:
-        missing = problem
-
-        def refuse(options: argparse.Namespace) -> None:
-            raise missing
-
-        # no prefix of options: whatever follows is the command's
-        parser = commands.add_parser(name, add_help=False, prefix_chars="\0")
-        parser.add_argument("arguments", nargs="*")
-        parser.set_defaults(run=refuse)
+    module = import_module(f"{__package__}.{_MODULES.get(name, name)}")
+    command = getattr(module, word)
+    parser = commands.add_parser(name, description=command.__doc__)
+    getattr(module, f"{word}_options")(parser)
+    parser.set_defaults(run=command)
 
 
 def _without(missing: ModuleNotFoundError) -> str:

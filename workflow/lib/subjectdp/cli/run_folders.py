@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import label
-from subjectdp.config.paths import PROGRESS
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.locks import holder
+from subjectdp.places import PROGRESS
 from subjectdp.results.shown_runs import run_label
 
 UNITS = {"item": "one item", "subject_one_silo": "one subject, at one silo", "subject": "one subject, at all its silos"}

@@ -1,32 +1,35 @@
-"""``subjectdp scenario`` lists the runs of a scenario, ``runs`` those of a results folder with results or progress."""
+"""``subjectdp scenario`` lists a scenario's runs, ``runs`` those of a results folder; ``show``: one of them, or two."""
 
 import argparse
-import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
-from subjectdp.cli.parser import add_json, add_results, values_of
-from subjectdp.cli.run_folders import RunFolder, State, count_states, recorded_runs, scenario_run
+from subjectdp.cli.parser import add_json, add_results
+from subjectdp.cli.run_folders import (
+    UNITS,
+    RunFolder,
+    State,
+    count_states,
+    epsilon_of,
+    find_run,
+    read_manifest,
+    recorded_runs,
+    scenario_run,
+)
 from subjectdp.config import RunConfig, Scenario, load_scenario
 from subjectdp.config.run import settings_apart
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
 from subjectdp.forecast.before_start import check_before_start
-from subjectdp.io.printing import clock, print_json, print_pairs, print_table
+from subjectdp.io.printing import clock, flattened, print_json, print_pairs, print_table
 
 _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),
     *("seconds", "left", "settings"),
 )
-_SORTS: dict[str, Callable[[RunFolder], float | None]] = {
-    "accuracy": lambda run: run.test_accuracy,
-    "epsilon": lambda run: run.epsilon_sound_subject,
-    "seconds": lambda run: run.wall_seconds,
-    "left": lambda run: run.seconds_left,
-}
 
 
 def runs_options(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +37,6 @@ def runs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="runs of these files, done or not")
     parser.add_argument("--dataset", choices=tuple(DATASETS), help="only runs on this data set")
     parser.add_argument("--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1")
-    parser.add_argument("--seed", type=int, help="only runs of this seed")
-    parser.add_argument("--sort", choices=tuple(_SORTS), help="largest first (default: as in the scenario, or by id)")
-    parser.add_argument("--state", choices=values_of(State), help="only runs in this state")
     add_results(parser)
     add_json(parser)
 
@@ -60,11 +60,7 @@ def runs(options: argparse.Namespace) -> int:
 def _listed(options: argparse.Namespace, results: Path) -> list[RunFolder]:
     runs = load_scenario(options.scenario).runs if options.scenario else None
     found = recorded_runs(results) if runs is None else (scenario_run(run, results) for run in runs)
-    listed = [run for run in found if _fits(run, options)]
-    if options.sort is None:
-        return listed
-    value = _SORTS[options.sort]
-    return sorted(listed, key=lambda run: -math.inf if value(run) is None else value(run) or 0.0, reverse=True)
+    return [run for run in found if _fits(run, options)]
 
 
 def _print(runs: list[RunFolder]) -> None:
@@ -90,12 +86,8 @@ def _row(run: RunFolder) -> tuple[Any, ...]:
 def _fits(run: RunFolder, options: argparse.Namespace) -> bool:
     config = run.config or {"data": {}, "algorithm": {"name": "", "variant": ""}}
     name, variant = config["algorithm"]["name"], config["algorithm"]["variant"]
-    return (
-        options.state in (None, run.state)
-        and options.dataset in (None, config["data"].get("dataset"))
-        and options.algorithm in (None, name, f"{name}:{variant}")
-        and options.seed in (None, config.get("seed"))
-    )
+    of_dataset = options.dataset in (None, config["data"].get("dataset"))
+    return of_dataset and options.algorithm in (None, name, f"{name}:{variant}")
 
 
 def scenario_options(parser: argparse.ArgumentParser) -> None:
@@ -157,3 +149,160 @@ def _print_scenario(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
     print()
     apart = settings_apart({run.run_id: run.model_dump(mode="json") for run in runs})
     print_table(("run", "settings"), [(run.run_id, apart[run.run_id]) for run in runs])
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_CURVE_WIDTH = 60
+_METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
+_COSTS = ("rounds_executed", "wall_seconds", "peak_memory_mb")
+_MADE_WITH = ("code_fingerprint", "environment")
+_PARTS = {  # of a comparison: heading, and what is said of nothing
+    "settings": ("Settings that differ", "the settings are the same"),
+    "metrics": ("Metrics of the last round (accuracies from 0 to 1)", ""),
+    "epsilon": ("ε of the whole run", ""),
+    "cost": ("Cost", ""),
+    "made_with": ("Code and machine that differ", "code and machine are the same"),
+}
+
+
+def show_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or the beginning of it")
+    parser.add_argument("other", metavar="OTHER", nargs="?", help="a run to compare it with")
+    add_results(parser)
+    add_json(parser)
+
+
+def show(options: argparse.Namespace) -> None:
+    """Shows a finished run: its settings, what it guarantees, and how accurate the model is. Of two runs: the settings
+    in which they differ, accuracy, guarantee, cost, and whether code and machine differ.
+    """
+    names = [name for name in (options.run_id, options.other) if name is not None]
+    folders = [find_run(Path(options.results), name) for name in names]
+    manifests = [read_manifest(folder) for folder in folders]
+    shown = manifests[0] if options.other is None else compare(*manifests)
+    if options.json:
+        print_json(shown)
+    elif options.other is None:
+        _print_run(folders[0], shown)
+    else:
+        _print_comparison(shown)
+
+
+def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Prints the manifest, and the curve if there is a rounds.parquet."""
+    print_pairs(_head(folder, manifest))
+    curves = list(_curves(folder))
+    if curves:
+        print("\nRounds")
+        print_pairs(curves, indent="  ")
+    privacy = manifest.get("privacy") or {}
+    if privacy:
+        print("\nPrivacy")
+        print_pairs(_privacy(privacy), indent="  ")
+        stated = [record for record in (privacy.get("sound") or {}).values() if record.get("epsilon") is not None]
+        assumptions = list(dict.fromkeys(text for record in stated for text in record.get("assumptions") or []))
+        _print_list("Assumptions of the sound statements", assumptions)
+        _print_list("Not covered", (privacy.get("excluded") or []) if assumptions else [])
+    print("\nSettings that differ from the defaults")
+    usual = dict(flattened(RunConfig().model_dump(mode="json")))
+    settings = flattened(dict(manifest.get("config") or {}))
+    print_pairs([(key, value) for key, value in settings if usual.get(key, ...) != value], indent="  ")
+
+
+def _head(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    final = manifest.get("final") or {}
+    accuracy = final.get("test_accuracy")
+    yield "run", folder.name
+    yield "algorithm", manifest.get("algorithm")
+    yield "data", "synthetic" if manifest.get("synthetic") else "real"
+    yield "rounds executed", manifest.get("rounds_executed")
+    numbers = (manifest.get("config") or {}).get("data", {}).get("task") == "regression"
+    shown = None if accuracy is None else f"{100 * accuracy:.2f} %"
+    yield "variance explained (R²)" if numbers else "test accuracy", shown
+    yield "test loss", final.get("test_loss")
+    yield "wall seconds", manifest.get("wall_seconds")
+    yield "peak memory (MB)", manifest.get("peak_memory_mb")
+
+
+def _curves(folder: Path) -> Iterator[tuple[str, str]]:
+    path = folder / "rounds.parquet"
+    if not path.is_file():
+        return
+    from subjectdp.results.collect import read_frame  # here, to keep --help light
+
+    names = ("test_accuracy", "validation_accuracy")
+    rounds = read_frame(path, ("round", *names)).sort_values("round")
+    for name in names:
+        values = [float(value) for value in rounds[name].dropna()]
+        if values:
+            ends = f"{100 * values[0]:.1f} to {100 * values[-1]:.1f} %, best {100 * max(values):.1f} %"
+            yield name.replace("_", " "), f"{sparkline(values)}  {ends}"
+
+
+def sparkline(values: list[float], width: int = _CURVE_WIDTH) -> str:
+    """``values`` as blocks between their minimum and maximum, thinned out to ``width``."""
+    if len(values) > width:
+        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
+    low, span = min(values), max(values) - min(values)
+    return "".join(_BLOCKS[round((value - low) / (span or 1.0) * (len(_BLOCKS) - 1))] for value in values)
+
+
+def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if (predicted := privacy.get("predicted")) is not None:
+        wanted, present = f"{predicted['subjects']:,}", f"{predicted['present']:,}"
+        theirs = f"{wanted} subjects would get {_epsilon(predicted)}; this run has {present}"
+        yield "PREDICTED NOISE (an experiment)", theirs
+    published = privacy.get("as_published") or {}
+    if published.get("epsilon") is not None:
+        yield "as published (no guarantee)", f"{_epsilon(published)}, {published.get('unit', '?')} level"
+    for key, unit in UNITS.items():
+        if (record := (privacy.get("sound") or {}).get(key)) is not None:
+            yield f"sound, {unit}", _epsilon(record)
+
+
+def _epsilon(record: Mapping[str, Any]) -> str:
+    epsilon, delta = record.get("epsilon"), record.get("delta")
+    if epsilon is None:
+        return f"none: {record.get('reason') or 'no finite epsilon can be stated'}"
+    return f"epsilon {epsilon:.4g}" + ("" if delta is None else f" at delta {delta:g}")
+
+
+def _print_list(title: str, lines: Iterable[str]) -> None:
+    if listed := [f"  - {line}" for line in lines]:
+        print("\n".join([f"\n{title}", *listed]))
+
+
+def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """The comparison of two manifests; each entry is a pair, None if a run's manifest does not have it.
+
+    ``settings`` has the dotted keys that differ, ``epsilon`` is at each run's own δ, ``made_with`` has the differences
+    in code and machine: if it is empty, only the settings explain different results.
+    """
+    runs = (first, second)
+    finals, privacy = ([run.get(key) or {} for run in runs] for key in ("final", "privacy"))
+    stated = {"published, no guarantee": "as_published", **{f"sound, {words}": unit for unit, words in UNITS.items()}}
+    return {
+        "runs": [run.get("run_id") for run in runs],
+        "algorithms": [run.get("algorithm") for run in runs],
+        "settings": _differing(*(run.get("config") or {} for run in runs)),
+        "metrics": {name: [final.get(name) for final in finals] for name in _METRICS},
+        "epsilon": {name: [epsilon_of(each, unit) for each in privacy] for name, unit in stated.items()},
+        "cost": {name: [run.get(name) for run in runs] for name in _COSTS},
+        "made_with": _differing(*({key: run.get(key) for key in _MADE_WITH} for run in runs)),
+    }
+
+
+def _print_comparison(comparison: Mapping[str, Any]) -> None:
+    print_table(("", "A", "B"), [("run", *comparison["runs"]), ("algorithm", *comparison["algorithms"])])
+    for part, (title, otherwise) in _PARTS.items():
+        print(f"\n{title}")
+        if rows := comparison[part]:
+            print_table(("", "A", "B"), [(name, *pair) for name, pair in rows.items()])
+        else:
+            print(otherwise)
+
+
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    left, right = dict(flattened(dict(first))), dict(flattened(dict(second)))
+    return {key: [left.get(key), right.get(key)] for key in sorted(left | right) if left.get(key) != right.get(key)}

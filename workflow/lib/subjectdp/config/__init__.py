@@ -1,4 +1,4 @@
-"""Configuration: scenarios, runs, ids and paths. Imports pydantic, yaml and the standard library only."""
+"""Configuration: scenarios, runs and ids. Imports pydantic, yaml and the standard library only."""
 
 from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.resolve import data_key

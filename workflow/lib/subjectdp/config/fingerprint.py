@@ -23,14 +23,13 @@ from typing import Any
 import grimp
 
 from subjectdp.algorithms.registry import ALGORITHMS
-from subjectdp.config.paths import RESULTS, data_dir, prepared_file
 from subjectdp.config.resolve import data_key
 from subjectdp.config.sections import DataConfig
+from subjectdp.data.archives import HASHES, describe, load_sources
 from subjectdp.data.catalogue import DATASETS, Source
-from subjectdp.data.sources import HASHES, describe, load_sources
 from subjectdp.errors import SubjectDPError, unknown
 from subjectdp.models.catalogue import MODELS
-from subjectdp.places import LIBRARY
+from subjectdp.places import LIBRARY, RESULTS, data_dir, prepared_file
 
 PACKAGE = "subjectdp"
 
@@ -58,7 +57,6 @@ WITHOUT_EFFECT = (
     f"{PACKAGE}.models.catalogue",
     # They say something, wait, or transport bytes that are verified.
     f"{PACKAGE}.config.messages",
-    f"{PACKAGE}.config.paths",
     f"{PACKAGE}.errors",
     f"{PACKAGE}.io.locks",
     f"{PACKAGE}.io.job_log",
@@ -67,7 +65,6 @@ WITHOUT_EFFECT = (
 """Modules that change no result. No closure includes or follows them."""
 
 NUMERICAL = ("torch", "numpy", "opacus", "dp_accounting")  # packages whose version counts, as imported
-_FETCHING = (f"{PACKAGE}.data.fetch", f"{PACKAGE}.data.embedded")
 _MODEL_MODULES = {name: f"{PACKAGE}.models.{facts.builder.partition('.')[0]}" for name, facts in MODELS.items()}
 
 
@@ -121,7 +118,7 @@ def entry_modules(stage: str) -> tuple[str, ...]:
         return (_known("model", name, _MODEL_MODULES),)
     if kind in ("prepare", "generate") and name:
         facts = _known("data set", name, DATASETS)
-        return (*STAGES[kind], facts.reader) if kind == "prepare" else (_FETCHING[1], facts.generator)
+        return (*STAGES[kind], facts.reader) if kind == "prepare" else (facts.generator,)
     if stage.startswith(f"{PACKAGE}."):
         return (stage,)
     entries: tuple[str, ...] = _known("stage", stage, STAGES)
@@ -140,7 +137,7 @@ def _left_out(stage: str) -> Iterable[str]:
     if kind == "model":
         return _MODEL_MODULES.values()
     if kind == "prepare":
-        return (*_FETCHING, *(facts.reader for facts in DATASETS.values()))
+        return (*STAGES["fetch"], *(facts.reader for facts in DATASETS.values()))
     return [facts.generator for facts in DATASETS.values()] if kind == "generate" else ()
 
 

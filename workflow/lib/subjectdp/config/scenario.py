@@ -25,7 +25,7 @@ from subjectdp.errors import ConfigError, expected, unknown
 from subjectdp.io.printing import flattened
 from subjectdp.io.yaml_files import check_tree, read_yaml
 from subjectdp.places import LIBRARY
-from subjectdp.plan.ranges import NaturalNumber
+from subjectdp.plan.plan import NaturalNumber
 
 RUN_KEYS = messages.dotted_keys(RunSections)  # every dotted key of a run
 _MAPPINGS = ("model.parameters.", "data.expected.")  # whose keys are no keys of a run

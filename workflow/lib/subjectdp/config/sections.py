@@ -16,31 +16,29 @@ from subjectdp.algorithms.registry import ALGORITHMS, label
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.models.catalogue import MODELS
 from subjectdp.plan.plan import (
+    LARGEST_INTEGER,
     Accountant,
     AccountingMode,
     BudgetWeights,
-    Horizontal,
-    NoiseDistribution,
-    NoiseSource,
-    PlanSettings,
-    SamplingMethod,
-    SiloChoice,
-    SubjectSettings,
-    TrustModel,
-)
-from subjectdp.plan.ranges import (
-    LARGEST_INTEGER,
     ClipNorm,
     Count,
     Decay,
     Delta,
     GradientBits,
+    Horizontal,
     NaturalNumber,
+    NoiseDistribution,
+    NoiseSource,
     NonNegative,
     NotBool,
     OpenFraction,
+    PlanSettings,
     Positive,
     Probability,
+    SamplingMethod,
+    SiloChoice,
+    SubjectSettings,
+    TrustModel,
 )
 
 Distribution = Literal["uniform", "power", "equal", "inherent"]

@@ -34,7 +34,8 @@ class DatasetSpec:
     lists for the data set; ``sources`` are the values of ``data.source`` that it has. ``subjects`` (those with train
     and test items) and ``items_per_subject`` are what a plan assumes before anything has been read. ``shape`` is that
     of an item as models take it: (channels, height, width), (characters,) or (numbers,); empty: known once read.
-    ``generator`` is the module that makes the embedded files, where the data set has them.
+    ``generator`` is the module with ``write_files(folder, subjects, items_per_subject, seed) -> list[Path]``, which
+    makes the embedded files, where the data set has them.
     """
 
     label: str  # in figures
@@ -65,7 +66,7 @@ DATASETS: dict[str, DatasetSpec] = {
         subjects=3597,
         items_per_subject=814255 / 3597,
         sources=_LEAF,
-        generator="subjectdp.data.embedded.nist_layout",
+        generator="subjectdp.data.embedded_writers",
     ),
     "shakespeare": DatasetSpec(
         label="Shakespeare",
@@ -78,7 +79,7 @@ DATASETS: dict[str, DatasetSpec] = {
         items_per_subject=3678452 / 0.9 / 660,
         group="plays",
         sources=_LEAF,
-        generator="subjectdp.data.embedded.plays",
+        generator="subjectdp.data.embedded_plays",
     ),
     "fashion_mnist": DatasetSpec(
         label="Fashion-MNIST",
@@ -88,7 +89,7 @@ DATASETS: dict[str, DatasetSpec] = {
         classes=10,
         subjects=70_000,
         sources=_GENERATED,
-        generator="subjectdp.data.embedded.garments",
+        generator="subjectdp.data.idx",
         own_subjects=True,
     ),
     "cifar10": DatasetSpec(
@@ -99,7 +100,7 @@ DATASETS: dict[str, DatasetSpec] = {
         classes=10,
         subjects=60_000,
         sources=_GENERATED,
-        generator="subjectdp.data.embedded.pictures",
+        generator="subjectdp.data.cifar10",
         own_subjects=True,
     ),
     "acs_income": DatasetSpec(
@@ -110,7 +111,7 @@ DATASETS: dict[str, DatasetSpec] = {
         classes=2,
         subjects=1_655_000,
         sources=_GENERATED,
-        generator="subjectdp.data.embedded.census",
+        generator="subjectdp.data.acs_income",
         silos=51,
         own_subjects=True,
     ),

@@ -22,8 +22,7 @@ from PIL import Image
 
 from subjectdp.data import archives
 from subjectdp.data.archives import Archive, Member
-from subjectdp.data.content import Content, subjects_in_order
-from subjectdp.data.splits import IMAGE, Integers
+from subjectdp.data.content import IMAGE, Content, Integers, subjects_in_order
 from subjectdp.errors import DataError
 from subjectdp.io.job_log import Progress
 

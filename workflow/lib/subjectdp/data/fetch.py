@@ -18,7 +18,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from subjectdp.data import archives
-from subjectdp.data.sources import Mirror, SourceFile
+from subjectdp.data.archives import Mirror, SourceFile
 from subjectdp.errors import DataError, DownloadError
 from subjectdp.io import atomic
 from subjectdp.io.job_log import Progress

@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 
 from subjectdp.data.archives import Readable
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.content import Content, single_items, subjects_in_order
+from subjectdp.data.content import IMAGE, TEXT, WINDOW, Content, single_items, subjects_in_order
 from subjectdp.data.femnist import CLASSES, SIDE
 from subjectdp.data.names import check_name
 from subjectdp.data.shakespeare import text_content
 from subjectdp.data.sizes import STAGES, find_files, opened
-from subjectdp.data.splits import IMAGE, TEXT, WINDOW
 from subjectdp.errors import DataError, expected, in_words
 from subjectdp.io.job_log import Progress
 

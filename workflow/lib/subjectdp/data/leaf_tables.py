@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from subjectdp.data.content import Content
+from subjectdp.data.content import IMAGE, WINDOW, Content
 from subjectdp.data.femnist import SIDE
 from subjectdp.data.leaf_json import Users, checked_labels, joined_text, text_part
-from subjectdp.data.splits import IMAGE, WINDOW
 from subjectdp.errors import ConfigError, DataError, expected, unknown
 
 _ENDINGS = {".parquet": "Flower Labs' parquet", ".csv": "Flower Labs' CSV", ".h5": "TensorFlow Federated's HDF5"}

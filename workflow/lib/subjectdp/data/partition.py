@@ -26,7 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from subjectdp.data.catalogue import held_out
-from subjectdp.data.splits import Addresses, Integers, Silos, Splits, split_items
+from subjectdp.data.content import Addresses, Integers, Silos, Splits, split_items
 from subjectdp.data.store import load_prepared, read_arrays, read_index, write_folder
 from subjectdp.errors import expected
 from subjectdp.io import atomic

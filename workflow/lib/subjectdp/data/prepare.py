@@ -6,18 +6,17 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subjectdp.data import leaf_json, leaf_tables, table
+from subjectdp.data.archives import HASHES, SourceFile, describe, load_sources
 from subjectdp.data.catalogue import DATASETS, Source, held_out
 from subjectdp.data.content import Content, check_content, check_expected, count_content
-from subjectdp.data.embedded import generate
 from subjectdp.data.fetch import fetch_file
-from subjectdp.data.sources import HASHES, SourceFile, describe, load_sources
 from subjectdp.data.store import write_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
@@ -50,6 +49,19 @@ def fetch_sources(data: DataConfig, folder: Path) -> list[Path]:
     inputs = [describe(file, _beside(folder, HASHES)) for file in files]
     atomic.write_json(folder / RECORD, {"dataset": data.dataset, "source": data.source, "inputs": inputs})
     return files
+
+
+def generate(dataset: str, folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
+    """Generates a data set's embedded files into ``folder``, which is created if needed; returns their paths.
+
+    They are synthetic, in the upstream's own formats, and go through the same reading. ``subjects`` counts the writers
+    or characters that have items. ``items_per_subject`` is the mean number of images or of windows of 80 characters.
+    Where items are their own subjects, there are ``subjects`` times ``items_per_subject`` of them. The same arguments
+    give the same bytes. ConfigError for too few people or too long a text.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write: Callable[[Path, int, int, int], list[Path]] = import_module(DATASETS[dataset].generator).write_files
+    return write(folder, subjects, items_per_subject, seed)
 
 
 def prepare_dataset(

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.data import archives
-from subjectdp.data.content import Content, subjects_in_order
-from subjectdp.data.splits import TEXT, WINDOW
+from subjectdp.data.content import TEXT, WINDOW, Content, subjects_in_order
 from subjectdp.errors import DataError
 
 # LEAF's order (models/utils/language_utils.py), 80 symbols

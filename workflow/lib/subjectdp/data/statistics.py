@@ -24,8 +24,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.content import Integers, split_items
 from subjectdp.data.partition import spread_items
-from subjectdp.data.splits import Integers, split_items
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import expected
 from subjectdp.noise.keys import Purpose, numpy_generator

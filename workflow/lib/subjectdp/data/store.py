@@ -25,8 +25,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.content import Content, check_content, count_content, most_copies
-from subjectdp.data.splits import IMAGE, Integers
+from subjectdp.data.content import IMAGE, Content, Integers, check_content, count_content, most_copies
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
 from subjectdp.io.atomic import SEAL, is_intact, sealed

@@ -17,10 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.content import Content, single_items, stored_labels, subjects_in_order
+from subjectdp.data.content import VECTOR, Content, Integers, single_items, stored_labels, subjects_in_order
 from subjectdp.data.names import MISSING, check_name, person
 from subjectdp.data.sizes import first_row
-from subjectdp.data.splits import VECTOR, Integers
 from subjectdp.errors import DataError, in_words, unknown
 
 MOST_CLASSES = 1000

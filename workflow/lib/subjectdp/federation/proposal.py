@@ -26,8 +26,7 @@ from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
 from subjectdp.data.content import Content
 from subjectdp.data.partition import Partition
 from subjectdp.errors import DataError, expected
-from subjectdp.plan.plan import PrivacyPlan
-from subjectdp.plan.ranges import Count, NonNegative
+from subjectdp.plan.plan import Count, NonNegative, PrivacyPlan
 
 _FACTS, _VECTOR = "facts", "vector"
 PLAN, ROUND = "plan", "round"  # kinds of a request: whether a silo takes part in a plan, and one round of it

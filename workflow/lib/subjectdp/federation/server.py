@@ -39,8 +39,7 @@ from subjectdp.federation.proposal import (
 )
 from subjectdp.federation.site import all_addresses
 from subjectdp.io.yaml_files import read_yaml
-from subjectdp.plan.plan import NoiseSource
-from subjectdp.plan.ranges import Count, Positive
+from subjectdp.plan.plan import Count, NoiseSource, Positive
 from subjectdp.training.build import RunInputs
 from subjectdp.training.run import train_inputs
 

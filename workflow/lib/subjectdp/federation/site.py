@@ -12,18 +12,16 @@ from pydantic import Field
 from subjectdp.config.messages import validated
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
+from subjectdp.data.archives import describe
 from subjectdp.data.catalogue import Source
-from subjectdp.data.content import Content, check_content, stored_labels
+from subjectdp.data.content import Content, Integers, check_content, stored_labels
 from subjectdp.data.partition import Partition, keep_within_cap
 from subjectdp.data.prepare import read_source
-from subjectdp.data.sources import describe
-from subjectdp.data.splits import Integers
 from subjectdp.data.store import PreparedData
 from subjectdp.errors import DataError, expected, unknown
 from subjectdp.federation.proposal import Items, Proposal
 from subjectdp.io.yaml_files import read_yaml
-from subjectdp.plan.plan import NoiseSource, PrivacyUnit
-from subjectdp.plan.ranges import Count, Delta, NaturalNumber, Positive
+from subjectdp.plan.plan import Count, Delta, NaturalNumber, NoiseSource, Positive, PrivacyUnit
 
 _READ = {"dataset", "source", "path", "label", "subject", "columns", "drop", "missing", "ranges", "task"}
 

@@ -14,13 +14,12 @@ from matplotlib.axes import Axes
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
-from subjectdp.figures.panels import LegendEntry, Panel, Sheet
+from subjectdp.figures.panels import LegendEntry, Panel, Sheet, Style, styles_for
 from subjectdp.figures.parts import GREY, MARKS, curve_values
-from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.plan.plan import PrivacyUnit
-from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.intervals import bands
-from subjectdp.results.select import sound_runs
+from subjectdp.results.collect import FigureInputs
+from subjectdp.results.select import bands, sound_runs
+from subjectdp.results.shown_runs import in_order
 
 OWN, PREDICTED = "accuracy_own_noise", "accuracy_predicted_noise"
 _ASIDE = {"": " (no privacy)", PrivacyUnit.ITEM.value: " (item level only)"}

@@ -17,7 +17,7 @@ from subjectdp.results.shown_runs import Shown
 
 if TYPE_CHECKING:
     from subjectdp.figures.panels import Sheet
-    from subjectdp.results.inputs import FigureInputs
+    from subjectdp.results.collect import FigureInputs
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,10 @@ from matplotlib.ticker import FixedLocator
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
-from subjectdp.figures.panels import LegendEntry, Panel, Sheet
+from subjectdp.figures.panels import LegendEntry, Panel, Sheet, Style, sequence_styles
 from subjectdp.figures.parts import METRICS, curve_panel, draw_curves
-from subjectdp.figures.style import Style, sequence_styles
-from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.intervals import bands
-from subjectdp.results.select import choose_setting, steps_words
+from subjectdp.results.collect import FigureInputs
+from subjectdp.results.select import bands, choose_setting, steps_words
 from subjectdp.results.shown_runs import Shown
 
 _JOINT, _LOCAL = "joint_noise", "LocalItemDP"

@@ -8,13 +8,12 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 from subjectdp.algorithms.registry import label as algorithm_label
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
-from subjectdp.figures.panels import LegendEntry, Panel, Sheet
+from subjectdp.figures.panels import LegendEntry, Panel, Sheet, Style, styles_for
 from subjectdp.figures.parts import GREY
-from subjectdp.figures.style import Style, in_order, styles_for
 from subjectdp.plan.plan import PrivacyUnit
-from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.intervals import bands
-from subjectdp.results.shown_runs import format_epsilon
+from subjectdp.results.collect import FigureInputs
+from subjectdp.results.select import bands
+from subjectdp.results.shown_runs import format_epsilon, in_order
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, NOISE_COLUMNS, PAPERS, POPULATION, SCENARIO
 
 AUDITS = {

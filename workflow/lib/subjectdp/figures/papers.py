@@ -16,13 +16,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from subjectdp.data.statistics import Setting, paper_settings
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
-from subjectdp.figures.panels import Panel, Sheet
+from subjectdp.figures.panels import ALGORITHM_STYLES, Panel, Sheet, Style, styles_for
 from subjectdp.figures.parts import METRICS, curve_panel
-from subjectdp.figures.style import ALGORITHM_STYLES, Style, in_order, styles_for
-from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.intervals import bands, t_half_width
-from subjectdp.results.select import sampling_runs
-from subjectdp.results.shown_runs import dataset_name, datasets_in_order
+from subjectdp.results.collect import FigureInputs
+from subjectdp.results.select import bands, sampling_runs, t_half_width
+from subjectdp.results.shown_runs import dataset_name, datasets_in_order, in_order
 
 COUNTED = {  # whose mini-batches are counted, in order of preference
     "largest_group": ("LocalGroupDP",),

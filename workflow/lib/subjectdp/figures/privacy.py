@@ -15,13 +15,19 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
-from subjectdp.figures.panels import PAGE_WIDTH, LegendEntry, Panel, Sheet
+from subjectdp.figures.panels import PAGE_WIDTH, LegendEntry, Panel, Sheet, Style, styles_for
 from subjectdp.figures.parts import GREY
-from subjectdp.figures.style import Style, in_order, styles_for
-from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.intervals import largest_of, mean_interval
-from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE, claimed_units, is_conditional, steps_words
-from subjectdp.results.shown_runs import format_epsilon
+from subjectdp.results.collect import FigureInputs
+from subjectdp.results.select import (
+    CONDITIONAL_MARK,
+    CONDITIONAL_NOTE,
+    claimed_units,
+    is_conditional,
+    largest_of,
+    mean_interval,
+    steps_words,
+)
+from subjectdp.results.shown_runs import format_epsilon, in_order
 
 STATEMENTS = {
     "epsilon_as_published": ("claimed, no guarantee", "none"),

@@ -15,11 +15,10 @@ from subjectdp.api.accounting import Cap
 from subjectdp.data.partition import Partition, load_partition
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
-from subjectdp.figures.panels import PAGE_WIDTH, Panel, Sheet
-from subjectdp.figures.style import Style, figure_style, in_order, styles_for
-from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.intervals import bands
-from subjectdp.results.shown_runs import dataset_name, datasets_in_order
+from subjectdp.figures.panels import PAGE_WIDTH, Panel, Sheet, Style, figure_style, styles_for
+from subjectdp.results.collect import FigureInputs
+from subjectdp.results.select import bands
+from subjectdp.results.shown_runs import dataset_name, datasets_in_order, in_order
 
 COSTS = {
     "seconds_a_run": ("wall_seconds", "time of a run (s)"),

@@ -11,20 +11,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from subjectdp import places
 from subjectdp.accounting.calibration import cached
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import stated_epsilons
-from subjectdp.config import paths
 from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.content import VECTOR, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
-from subjectdp.data.splits import VECTOR, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError
-from subjectdp.forecast.before_start import partly_drawn_figures, undrawable_figures
-from subjectdp.forecast.cost_model import SizeClass, expected_sizes, size_class, sizes_at_hand, work_of
+from subjectdp.forecast.before_start import (
+    SizeClass,
+    expected_sizes,
+    partly_drawn_figures,
+    size_class,
+    sizes_at_hand,
+    undrawable_figures,
+    work_of,
+)
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
 from subjectdp.results.shown_runs import run_label
@@ -67,7 +74,7 @@ class Forecast:
     hours: float  # of the unfinished runs, one after another on one CPU core
 
 
-def forecast(scenario: Scenario, results: str = paths.RESULTS, on_progress: Progress | None = None) -> list[Forecast]:
+def forecast(scenario: Scenario, results: str = places.RESULTS, on_progress: Progress | None = None) -> list[Forecast]:
     """One row for each set of runs that differ only in their seed, in the scenario's order.
 
     Nothing is fetched, prepared or trained. Calibrated noise and ε are kept in the results' cache: the runs find the
@@ -102,7 +109,7 @@ def _forecast(runs: list[RunConfig], settings: str, results: str) -> Forecast:
         evaluated = len(partition.validation_items) + len(partition.test_items)
     work = work_of(run, silo_items, evaluated, stated["rounds"])
     hours = work.core_seconds / 3600
-    finished = sum(Path(paths.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
+    finished = sum(Path(places.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
     return Forecast(
         runs=len(runs),
         finished=finished,
@@ -123,7 +130,7 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
     if published and draft.mechanism.data_dependence:
         # No noise gives a sound ε, and the table of noise by group size would take minutes.
         return {"rounds": draft.rounds, "epsilon_as_published": run.privacy.epsilon}
-    folder = paths.calibration_cache_dir(results)
+    folder = places.calibration_cache_dir(results)
     plan = plan_run(run, partition, Path(folder))
     facts = plan.to_dict()
     facts["settings"].pop("cache_dir")  # a place, which changes no ε
@@ -134,13 +141,13 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
 
 
 def plan_scenario(
-    scenario: Scenario, results: str = paths.RESULTS, on_progress: Progress | None = None
+    scenario: Scenario, results: str = places.RESULTS, on_progress: Progress | None = None
 ) -> tuple[pd.DataFrame, str]:
     """The :func:`forecast` as a table and as text; writes both into the scenario's folder."""
     rows = forecast(scenario, results, on_progress)
     frame = pd.DataFrame([asdict(row) for row in rows])
     text = plan_text(scenario, rows)
-    folder = Path(paths.scenario_dir(scenario.name, results))
+    folder = Path(places.scenario_dir(scenario.name, results))
     write_frame(folder / "plan.csv", frame)
     write_text(folder / "plan.txt", text)
     return frame, text
@@ -207,7 +214,7 @@ def _refused(rows: Sequence[Forecast]) -> list[str]:
     ]
 
 
-def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partition, str]:
+def federation_of(run: RunConfig, results: str = places.RESULTS) -> tuple[Partition, str]:
     """The run's federation and where it comes from: :data:`PARTITION`, :data:`PREPARED` or :data:`COUNTS`.
 
     From prepared data it is the partition that the workflow will make. From expected counts it has the configuration's
@@ -215,11 +222,11 @@ def federation_of(run: RunConfig, results: str = paths.RESULTS) -> tuple[Partiti
 
     Raises DataError for corrupt files, ConfigError for an impossible partition, for instance with an empty silo.
     """
-    if Path(paths.partition_file(run.partition_id, "partition.json", results)).is_file():
-        return load_partition(paths.partition_dir(run.partition_id, results)), PARTITION
-    if not Path(paths.prepared_file(run.data_key, "meta.json", results)).is_file():
+    if Path(places.partition_file(run.partition_id, "partition.json", results)).is_file():
+        return load_partition(places.partition_dir(run.partition_id, results)), PARTITION
+    if not Path(places.prepared_file(run.data_key, "meta.json", results)).is_file():
         return _predicted(run.model_dump_json(include={"seed", "data", "partition"})), COUNTS
-    prepared = load_prepared(paths.prepared_dir(run.data_key, results))
+    prepared = load_prepared(places.prepared_dir(run.data_key, results))
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)
     splits = split_items(prepared, run.seed, float(run.data.test_fraction or 0.0), run.data.validation_fraction)

@@ -1,1 +1,1 @@
-"""Tables and pages of the report."""
+"""Tables and pages of the report; verdicts on the papers' numbers."""

@@ -11,11 +11,10 @@ import pandas as pd
 from subjectdp.accounting import table1
 from subjectdp.errors import DataError, unknown
 from subjectdp.io.atomic import write_frame
+from subjectdp.report import scorecard
 from subjectdp.report.page import write_table_page
-from subjectdp.report.tables import runs_summary, statistics_comparison
-from subjectdp.results.inputs import FigureInputs
-from subjectdp.scorecard import scorecard
-from subjectdp.scorecard.leads import leads
+from subjectdp.report.tables import leads, runs_summary, statistics_comparison
+from subjectdp.results.collect import FigureInputs
 
 TABLES: dict[str, Callable[[FigureInputs], pd.DataFrame]] = {
     "runs_summary": lambda inputs: runs_summary(inputs.read_runs()),

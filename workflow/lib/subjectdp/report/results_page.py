@@ -12,11 +12,10 @@ from docutils.core import publish_parts
 from jinja2 import Environment
 
 from subjectdp.figures.catalogue import caption
-from subjectdp.figures.style import in_order
 from subjectdp.report.page import read_table, write_page
-from subjectdp.results.inputs import read_json
-from subjectdp.results.shown_runs import dataset_name
-from subjectdp.scorecard.verdicts import Verdict, verdict_counts
+from subjectdp.report.targets import Verdict, verdict_counts
+from subjectdp.results.collect import read_json
+from subjectdp.results.shown_runs import dataset_name, in_order
 
 _RUNS = [
     *("dataset", "label", "settings", "mode", "subjects", "silos", "alpha", "local_steps", "seeds"),

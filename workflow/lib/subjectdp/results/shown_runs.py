@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from subjectdp.algorithms.registry import is_private
+from subjectdp.algorithms import registry
+from subjectdp.algorithms.registry import algorithm, is_private
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import DataError, expected
 from subjectdp.io.printing import flattened
@@ -264,6 +265,13 @@ def datasets_in_order(datasets: Iterable[str]) -> list[str]:
     """Distinct data sets in the papers' order: FEMNIST first, unknown ones last."""
     order = {name: index for index, name in enumerate(DATASETS)}
     return sorted(set(datasets), key=lambda name: (order.get(name, len(order)), name))
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """Labels of algorithms in the order of the registry (the papers' order), unknown ones last by name."""
+    known = [registry.label(name, variant) for name in registry.ALGORITHMS for variant in algorithm(name).variants]
+    order = {name: index for index, name in enumerate(known)}
+    return sorted(set(labels), key=lambda name: (order.get(algorithm_label(name), len(order)), name))
 
 
 def format_epsilon(value: float) -> str:

@@ -11,9 +11,9 @@ import torch
 
 from subjectdp.algorithms.registry import label
 from subjectdp.config.fingerprint import fingerprint, training_stages
-from subjectdp.config.paths import FINISHED
 from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes
 from subjectdp.io.printing import strict
+from subjectdp.places import FINISHED
 from subjectdp.training import environment
 from subjectdp.training.build import RunInputs
 from subjectdp.training.federation import noise_name

@@ -11,10 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from subjectdp.config.paths import PROGRESS
 from subjectdp.errors import StorageError
 from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.io.printing import clock, strict
+from subjectdp.places import PROGRESS
 from subjectdp.sampling.batches import BatchStatistics
 
 log = logging.getLogger(__name__)

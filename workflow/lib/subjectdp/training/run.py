@@ -17,13 +17,13 @@ from safetensors.torch import save
 
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.statements import ItemFacts, privacy_statements
-from subjectdp.config.paths import FINISHED, PROGRESS
 from subjectdp.config.run import RunConfig
 from subjectdp.io.atomic import write_bytes, write_json
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.io.job_log import Stopped, StopRequest, stop_requests
 from subjectdp.io.locks import owned
 from subjectdp.noise.keys import Purpose, numpy_generator
+from subjectdp.places import FINISHED, PROGRESS
 from subjectdp.plan.plan import NoiseSource
 from subjectdp.training import environment
 from subjectdp.training.build import RunInputs, make_federation, read_inputs

@@ -27,8 +27,8 @@ from subjectdp.algorithms.registry import label
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import PartitionConfig
 from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.content import split_items
 from subjectdp.data.partition import Partition, partition_subjects
-from subjectdp.data.splits import split_items
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame

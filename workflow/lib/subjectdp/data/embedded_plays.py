@@ -26,7 +26,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from subjectdp.data.splits import WINDOW
+from subjectdp.data.content import WINDOW
 from subjectdp.errors import expected
 from subjectdp.io.atomic import write_text
 from subjectdp.noise.keys import Purpose, numpy_generator

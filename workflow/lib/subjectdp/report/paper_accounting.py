@@ -24,7 +24,7 @@ from subjectdp.data.statistics import FEMNIST_ITEMS, SILOS, shakespeare_counts, 
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.plan.plan import Accountant, FederationFacts, Horizontal, PlanSettings, PrivacyPlan, PrivacyUnit
-from subjectdp.scorecard.targets import Setting, Target
+from subjectdp.report.targets import Setting, Target
 
 COLUMNS = (
     *("target", "metric", "value", "epsilon_published", "epsilon_sound", "epsilon_sound_subject"),

@@ -1,7 +1,7 @@
 """The scorecard: each printed number of the papers, ours with its interval, the ε of the same runs, and a verdict.
 
 One row per target, in the order of the targets' file; targets that nothing in the scenario measures come last. The rule
-is :func:`subjectdp.scorecard.verdicts.judge`, described in docs/findings.md.
+is :func:`subjectdp.report.targets.judge`, described in docs/findings.md.
 """
 
 import math
@@ -16,14 +16,12 @@ from subjectdp.accounting import table1
 from subjectdp.algorithms import registry
 from subjectdp.data.statistics import SMALL_FEMNIST_SUBJECTS, comparison_settings, paper_settings
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
-from subjectdp.results.inputs import FigureInputs
-from subjectdp.results.intervals import Estimate, largest_of, mean_interval, paired_difference
-from subjectdp.results.select import claimed_units, steps_words
+from subjectdp.report.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
+from subjectdp.report.paper_accounting import is_accounted
+from subjectdp.report.targets import Kind, Measured, Setting, Target, Verdict, judge, read_targets
+from subjectdp.results.collect import FigureInputs
+from subjectdp.results.select import Estimate, claimed_units, largest_of, mean_interval, paired_difference, steps_words
 from subjectdp.results.shown_runs import dataset_name, format_number
-from subjectdp.scorecard.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
-from subjectdp.scorecard.paper_accounting import is_accounted
-from subjectdp.scorecard.targets import Kind, Setting, Target, read_targets
-from subjectdp.scorecard.verdicts import Measured, Verdict, judge
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION
 
 COLUMNS = (

@@ -16,11 +16,10 @@ from scipy.optimize import brentq
 from figures.fake_runs import Fake, grid, write_runs
 from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import DataError
+from subjectdp.report.paper_accounting import AUDITED, is_accounted, paper_facts, write_paper_accounting
+from subjectdp.report.scorecard import COLUMNS, Evidence, measure_rounds, scorecard
+from subjectdp.report.targets import Measured, Target, Verdict, judge, read_targets, verdict_counts
 from subjectdp.results.collect import collect_scenario
-from subjectdp.scorecard.paper_accounting import AUDITED, is_accounted, paper_facts, write_paper_accounting
-from subjectdp.scorecard.scorecard import COLUMNS, Evidence, measure_rounds, scorecard
-from subjectdp.scorecard.targets import Target, read_targets
-from subjectdp.scorecard.verdicts import Measured, Verdict, judge, verdict_counts
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 TARGETS = {target.id: target for target in read_targets(FILE)}

@@ -1,1 +1,0 @@
-"""The papers' numbers beside ours: targets, measurements, verdicts."""

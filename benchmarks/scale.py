@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.timing import Outcome
 from subjectdp.errors import DataError
-from subjectdp.figures.style import figure_style, sequence_styles
+from subjectdp.figures.panels import figure_style, sequence_styles
 
 SILOS = (10, 100, 1000)
 PEOPLE = (1_000, 10_000, 100_000, 1_000_000)

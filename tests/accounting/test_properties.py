@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from accounting.plans import FIXED, HIGRAD_V1, POISSON, SUBJECT, plan
 from subjectdp.accounting.calibration import calibrate_many, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import MixtureSteps, unit_shift, with_noise
-from subjectdp.accounting.shifts import Shift
+from subjectdp.accounting.events import MixtureSteps, Shift, unit_shift, with_noise
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.plan.plan import Clipping
 

@@ -13,10 +13,9 @@ import subjectdp
 from accounting.plans import facts, settings
 from cli.commands import Captured, refused, run_json, said
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.published import group_target
-from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.algorithms.registry import mechanism
 from subjectdp.config import load_scenario
 from subjectdp.io.atomic import sealed

@@ -27,9 +27,8 @@ from scipy import stats
 from torch import Tensor
 
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.renyi import SkellamMechanism, skellam_epsilon
-from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.table1 import cancelled_noise_epsilon
 from subjectdp.algorithms import joint_noise
 from subjectdp.auditing.lower_bounds import counts_epsilon, log_ratios

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from subjectdp.accounting.untuned import untuned_schedule
+from subjectdp.api.schedule import untuned_schedule
 from subjectdp.cli.inspect import add_table, table_keys
 from subjectdp.config.messages import validated
 from subjectdp.config.sections import DataConfig

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from algorithms import tiny
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters, row_norms
-from subjectdp.engine.logit_gradients import errors_and_norms, softmax_columns
+from subjectdp.engine.linear_models import errors_and_norms, softmax_columns
 from subjectdp.plan.plan import AccountingMode
 from subjectdp.training.subject_updates import _clipped
 

@@ -25,7 +25,7 @@ HEAVY = {"torch", "pandas", "numpy", "opacus", "dp_accounting", "scipy", "matplo
 
 PIPELINE = {"pandas", "yaml", "grimp", "pyarrow", "requests", "snakemake", "seaborn", "torch", "opacus"}
 MOST_ARGUMENTS, MOST_LINES = 6, 30
-IMPORTS_INSIDE_FUNCTIONS = 27  # may only shrink
+IMPORTS_INSIDE_FUNCTIONS = 26  # may only shrink
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

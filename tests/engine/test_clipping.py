@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from engine import oracle
+from subjectdp.engine import convolution
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.layers import convolution
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 

@@ -28,7 +28,7 @@ from subjectdp.api.schedule import untuned_schedule
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.names import numbered
 from subjectdp.data.partition import Partition
-from subjectdp.engine.inputs import tensors_in
+from subjectdp.engine.batches import tensors_in
 from subjectdp.engine.layout import in_words, refuse_by_name
 from subjectdp.engine.probe import check_keeps_nothing, check_model
 from subjectdp.errors import (

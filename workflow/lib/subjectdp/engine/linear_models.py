@@ -27,8 +27,7 @@ from torch import Tensor
 
 from subjectdp.compiled import compiled, inner
 from subjectdp.engine.flat import Factor, clip_factors, row_norms
-from subjectdp.engine.layers.base import zeroed
-from subjectdp.engine.layers.dense import LinearCaptured
+from subjectdp.engine.rules import LinearCaptured, zeroed
 
 _ROUNDER = 1.5 * 2.0**23  # added to a float32 it leaves the nearest whole number in the last bits
 _LOWEST = -87.0  # e to the power of less is no normal float32

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from subjectdp.engine.batches import of_items
 from subjectdp.engine.flat import clip_factors, row_norms
-from subjectdp.engine.inputs import of_items
 from subjectdp.training.federation import descend, make_optimiser
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subjectdp.engine.groups import Grouping, Run
-from subjectdp.engine.layers.base import Coefficients, Squares, Sums, grouped, joined, product_squares, summed, wanted
+from subjectdp.engine.rules import Coefficients, Squares, Sums, grouped, joined, product_squares, summed, wanted
 from subjectdp.errors import ModelError
 
 

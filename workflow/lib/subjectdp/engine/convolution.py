@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subjectdp.engine.groups import Grouping, Run
+from subjectdp.engine.batches import Grouping, Run
 from subjectdp.engine.rules import Coefficients, OwnForward, Squares, Sums, group_sums, grouped, squared_rows, zeroed
 
 _CPU_BLOCK = 4  # items whose im2col copy stays in cache

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.utils._pytree import tree_map
 
+from subjectdp.engine.batches import Grouping, Run
 from subjectdp.engine.flat import row_norms
-from subjectdp.engine.groups import Grouping, Run
 from subjectdp.errors import PrivacyError
 
 GRAM_ROUNDING = 2.0**-21

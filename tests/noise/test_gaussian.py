@@ -7,10 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from subjectdp.noise.gaussian import ANGLES, PIECE, add_gaussian, add_rounded
+from subjectdp.noise.gaussian import ANGLES, PIECE, add_gaussian, add_rounded, keyed_generator
 from subjectdp.noise.keys import Purpose, key_bytes, key_int, numpy_generator
 from subjectdp.noise.secure import GRID_BITS, add_secure_gaussian, grid_of
-from subjectdp.noise.torch_keys import keyed_generator
 
 SIZE = 40_000
 

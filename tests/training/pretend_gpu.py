@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map
 
 from subjectdp.noise import gaussian as noise
-from subjectdp.noise.torch_keys import keyed_generator
+from subjectdp.noise.gaussian import keyed_generator
 
 GPU = torch.device("cuda", 0)
 _MAKERS = {torch.arange, torch.as_tensor, torch.empty, torch.full, torch.ones, torch.tensor, torch.zeros}

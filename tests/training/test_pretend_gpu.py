@@ -20,7 +20,7 @@ from subjectdp.config.run import RunConfig
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
 from subjectdp.noise import gaussian as normals
-from subjectdp.noise.torch_keys import keyed_generator
+from subjectdp.noise.gaussian import keyed_generator
 from subjectdp.training.run import train_run
 from training import small_world
 from training.pretend_gpu import GPU, pretend_gpu

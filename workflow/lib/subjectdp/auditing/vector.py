@@ -27,8 +27,8 @@ from subjectdp.algorithms.protocols import Factor
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights
+from subjectdp.noise.gaussian import keyed_generator
 from subjectdp.noise.keys import Purpose, key_bytes
-from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import (
     DivisorRule,
     NoiseDistribution,

@@ -6,6 +6,7 @@ exception: 63 bits of the key seed the device's counter-based generator, which i
 What is to be released gets :mod:`subjectdp.noise.secure`.
 """
 
+import hashlib
 import math
 from typing import Any
 
@@ -17,7 +18,31 @@ from torch import Tensor
 
 from subjectdp.compiled import compiled, inner
 from subjectdp.errors import PrivacyError, expected
-from subjectdp.noise.torch_keys import keyed_generator
+
+_STATE_OFFSET = 24  # seed (8 bytes), left, seeded, next: the 624 words of the twister follow
+_STATE_BYTES = 624 * 8  # stored as 64-bit integers, 32 bits used
+
+
+def keyed_generator(key: bytes, device: torch.device | str = "cpu") -> torch.Generator:
+    """A new generator of torch for ``key`` (32 bytes): draws other than noise on the CPU.
+
+    On the CPU torch's Mersenne twister accepts a 32-bit seed only, and many draws would probably share one. Its whole
+    state is therefore filled from the key (SHAKE-256). On other devices the first 64 bits of the key seed the
+    counter-based generator.
+    """
+    device = torch.device(device)
+    generator = torch.Generator(device)
+    if device.type != "cpu":
+        generator.manual_seed(int.from_bytes(key[:8], "little") & 0x7FFF_FFFF_FFFF_FFFF)
+        return generator
+    generator.manual_seed(0)
+    state = generator.get_state().clone()
+    words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
+    unsigned = words.to(torch.int64) & 0xFFFF_FFFF
+    state[_STATE_OFFSET : _STATE_OFFSET + _STATE_BYTES] = unsigned.view(torch.uint8)
+    generator.set_state(state)
+    return generator
+
 
 ANGLES = 0.5 * math.atan(2.0), math.pi / 8
 """Of the rotations of four draws: the first of pairs, the second of pairs of pairs. A rotation of standard normals is

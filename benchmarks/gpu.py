@@ -22,7 +22,7 @@ from benchmarks.steps import peers_may_fail
 from benchmarks.timing import Outcome, interleave, ratio
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.secure import add_secure_gaussian
-from subjectdp.training.environment import synchronise
+from subjectdp.training.manifest import synchronise
 
 _IN_A_ROW = 20
 _PUBLIC = {"public_encoder": 256, "public_lora": 64}  # items of a mini-batch

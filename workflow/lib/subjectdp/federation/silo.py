@@ -27,9 +27,9 @@ from subjectdp.federation.guard import Budget, RunRecord, check_budget, check_it
 from subjectdp.federation.proposal import PLAN, ROUND, Proposal, digest, pack, unpack
 from subjectdp.federation.site import Site, own_items, read_site_data
 from subjectdp.plan.plan import NoiseSource
-from subjectdp.training import environment
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
+from subjectdp.training.manifest import choose_device
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import train_silo
 
@@ -126,7 +126,7 @@ class Silo:
         secure = plan.settings.noise_source is NoiseSource.SECURE
         inputs = RunInputs(run, replace(plan, silos=tuple(silos)), own.prepared, own.partition, 0 if secure else None)
         torch.set_num_threads(site.performance.threads)
-        federation = make_federation(inputs, environment.choose_device(site.performance.device))
+        federation = make_federation(inputs, choose_device(site.performance.device))
         limit = "no limit" if site.epsilon is None else f"epsilon {epsilon:.4g} of {site.epsilon:g}"
         accepted = f"accepted {record.name}, plan {record.digest}: {limit} for one {site.unit}"
         for line in filter(None, (own.cut, accepted)):

@@ -20,8 +20,7 @@ from benchmarks.methods import BASE, Case, EngineStep, GhostStep, HooksStep, Pla
 from benchmarks.public_api import TRAINED, stepping
 from benchmarks.steps import peers_may_fail
 from benchmarks.timing import Outcome, interleave, ratio
-from subjectdp.noise.gaussian import add_gaussian
-from subjectdp.noise.secure import add_secure_gaussian
+from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.training.manifest import synchronise
 
 _IN_A_ROW = 20

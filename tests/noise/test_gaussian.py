@@ -7,9 +7,17 @@ import pytest
 import torch
 from scipy import stats
 
-from subjectdp.noise.gaussian import ANGLES, PIECE, add_gaussian, add_rounded, keyed_generator
+from subjectdp.noise.gaussian import (
+    ANGLES,
+    GRID_BITS,
+    PIECE,
+    add_gaussian,
+    add_rounded,
+    add_secure_gaussian,
+    grid_of,
+    keyed_generator,
+)
 from subjectdp.noise.keys import Purpose, key_bytes, key_int, numpy_generator
-from subjectdp.noise.secure import GRID_BITS, add_secure_gaussian, grid_of
 
 SIZE = 40_000
 

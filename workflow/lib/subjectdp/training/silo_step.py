@@ -19,9 +19,8 @@ from subjectdp.algorithms.protocols import Batch
 from subjectdp.engine.batches import of_items
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import Factor, clip_factors, row_norms
-from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
-from subjectdp.noise.secure import add_secure_gaussian
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import DivisorRule, NoiseSource
 from subjectdp.sampling.batches import (

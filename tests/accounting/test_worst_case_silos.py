@@ -14,7 +14,7 @@ from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import silo_loss, unit_epsilon, unit_losses
 from subjectdp.accounting.worst_case_silos import SiloRun
 from subjectdp.plan.plan import PrivacyPlan, SamplingMethod, SiloChoice
-from subjectdp.sampling.batches import silos_of_round
+from subjectdp.sampling import silos_of_round
 
 pytestmark = pytest.mark.slow
 

@@ -39,7 +39,7 @@ from subjectdp.plan.plan import (
     SamplingMethod,
     SiloSchedule,
 )
-from subjectdp.sampling.batches import StepKey, batch_statistics, sample_items
+from subjectdp.sampling import StepKey, batch_statistics, sample_items
 from subjectdp.training import silo_step
 from subjectdp.training.federation import Federation
 

@@ -13,14 +13,7 @@ from scipy import stats
 
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.plan.plan import SamplingMethod, SiloSchedule
-from subjectdp.sampling.batches import (
-    BatchStatistics,
-    StepKey,
-    batch_statistics,
-    poisson_positions,
-    sample_items,
-    sample_silos,
-)
+from subjectdp.sampling import BatchStatistics, StepKey, batch_statistics, poisson_positions, sample_items, sample_silos
 
 POISSON, FIXED = SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE
 Sampler = Callable[[np.random.Generator, int, float], NDArray[np.int64]]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from subjectdp.errors import PrivacyError
-from subjectdp.sampling.batches import StepKey, items_of_subjects, subjects_of_round
+from subjectdp.sampling import StepKey, items_of_subjects, subjects_of_round
 
 
 def chosen(subjects: int, q: float, round_: int, *place: int, seed: int = 0) -> NDArray[np.bool_]:

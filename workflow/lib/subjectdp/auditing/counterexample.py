@@ -69,7 +69,7 @@ CASES = (*(Case(10, steps, 0.1, sigma) for steps, sigma in _NOISE.items()), *_OT
 
 
 class _Rounds:
-    """The server (``algorithms.protocols.Server``) of ``runs`` independent rounds; a model is one number."""
+    """The server (``algorithms.base.Server``) of ``runs`` independent rounds; a model is one number."""
 
     def __init__(self, case: Case, present: bool, runs: int, random: np.random.Generator) -> None:
         self.case, self.present, self.random = case, present, random
@@ -91,7 +91,7 @@ class _Rounds:
 
 
 class _Step:
-    """One local step (``protocols.LocalStep``) of one silo in all rounds; a mini-batch is represented by its sizes."""
+    """One local step (``algorithms.base.LocalStep``) of one silo in all rounds; sizes stand for mini-batches."""
 
     def __init__(self, rounds: _Rounds, silo: int, theta: Tensor) -> None:
         self.rounds, self.silo, self.theta = rounds, silo, theta

@@ -49,7 +49,7 @@ from subjectdp.plan.plan import (
     SiloChoice,
     TrustModel,
 )
-from subjectdp.sampling.batches import silos_of_round
+from subjectdp.sampling import silos_of_round
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
 from subjectdp.training.manifest import choose_device

@@ -26,7 +26,6 @@ from subjectdp.io.locks import owned
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import NoiseSource
 from subjectdp.training.build import RunInputs, make_federation, read_inputs
-from subjectdp.training.checkpoints import Checkpoints, forget_secret, run_secret
 from subjectdp.training.federation import Federation
 from subjectdp.training.manifest import (
     MANIFEST,
@@ -38,7 +37,7 @@ from subjectdp.training.manifest import (
     synchronise,
     take_back_finished,
 )
-from subjectdp.training.records import Recorder, Snapshot, StepLog, also_to
+from subjectdp.training.records import Checkpoints, Recorder, Snapshot, StepLog, also_to, forget_secret, run_secret
 from subjectdp.training.rounds import Ask, GlobalModel, evaluate, run_round
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""One local step of a silo (``algorithms.protocols.LocalStep``): sampling, clipping and noise as the plan says.
+"""One local step of a silo (``algorithms.base.LocalStep``): sampling, clipping and noise as the plan says.
 
 Last, two sums that the engine does not make: of single subjects' clipped updates, and of items' rounded gradients.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from subjectdp.algorithms.protocols import Batch
+from subjectdp.algorithms.base import Batch
 from subjectdp.engine.batches import of_items
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import Factor, clip_factors, row_norms
@@ -23,7 +23,7 @@ from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import DivisorRule, NoiseSource
-from subjectdp.sampling.batches import (
+from subjectdp.sampling import (
     BatchStatistics,
     StepKey,
     batch_statistics,
@@ -42,7 +42,7 @@ _MOST_VALUES = 1 << 22  # of parameters held at once
 
 
 class MiniBatch:
-    """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded on first use."""
+    """One drawn mini-batch (see ``algorithms.base.Batch``); its items are loaded on first use."""
 
     def __init__(
         self, addresses: NDArray[np.int32], owners: NDArray[np.int32], data: DeviceDataset, device: torch.device
@@ -78,7 +78,7 @@ class MiniBatch:
 
 
 class SiloStep:
-    """One local step of one silo (``algorithms.protocols.LocalStep`` and ``IntegerStep``).
+    """One local step of one silo (``algorithms.base.LocalStep`` and ``IntegerStep``).
 
     The engine's parameters are the model that the step is taken at.
     """

@@ -227,16 +227,3 @@ def test_group_noise_tells_who_is_there() -> None:
     found = noise_level_leak(leaky, 1000, 1, 400, 0)
     low = stats.binom.sf(1, 4, 0.15)  # the canary has 2 items or more in the mini-batch
     assert found.true_positive_rate > low, "others have groups as well here"
-
-
-def test_the_real_step_has_the_noise_level_of_the_group() -> None:
-    """Empty of everything but noise and group, the release's size follows Z."""
-    real = real_run(plan("local_group_dp", None, PUBLISHED), others=0.0)
-    local_step = real.federation.rule.local_step
-    sizes: dict[int, list[float]] = {}
-    for round_ in range(1, 400):
-        step = real.step(round_, 0, 0)
-        batch = step.sample_batch()
-        if (batch.owners != CANARY).all():  # without the canary the sum is 0
-            sizes.setdefault(batch.largest_group, []).append(float(local_step(step).square()))
-    assert np.mean(sizes[2]) > 2 * np.mean(sizes[1]), "σ_2 = 2 σ_1: four times the square"

@@ -1,7 +1,6 @@
 """Item and silo sampling: the law of a mini-batch, its keys, and that the tests would see a wrong law."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,6 @@ from subjectdp.plan.plan import SamplingMethod, SiloSchedule
 from subjectdp.sampling import BatchStatistics, StepKey, batch_statistics, poisson_positions, sample_items, sample_silos
 
 POISSON, FIXED = SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE
-Sampler = Callable[[np.random.Generator, int, float], NDArray[np.int64]]
 SMALL, PROBABILITY = 4, 0.3
 ALARM = 1e-6  # a correct sampler fails a test with this probability; fixed seeds make it never or always
 
@@ -30,37 +28,26 @@ def draw(items: int = 1000, q: float = 0.1, method: SamplingMethod = POISSON, **
     return sample_items(items, schedule(items, q), method, 100, StepKey(**full))
 
 
-# What a correct Poisson sampler is, and wrong ones that the tests below must tell from it.
-
-
-def subset_law(sampler: Sampler, draws: int = 12_000) -> float:
-    """p-value of all 2^n subsets of n items against independent coins: the complete joint law."""
-    generator = np.random.default_rng(11)
-    seen = Counter(int((1 << sampler(generator, SMALL, PROBABILITY)).sum()) for _ in range(draws))
+def test_every_subset_has_its_poisson_probability() -> None:
+    """All 2^n subsets of n items against independent coins: the complete joint law."""
+    generator, draws = np.random.default_rng(11), 12_000
+    seen = Counter(int((1 << poisson_positions(generator, SMALL, PROBABILITY)).sum()) for _ in range(draws))
     sizes = np.array([bin(mask).count("1") for mask in range(1 << SMALL)])
     law = PROBABILITY**sizes * (1 - PROBABILITY) ** (SMALL - sizes)
     observed = [seen[mask] for mask in range(1 << SMALL)]
-    return float(stats.chisquare(observed, law * draws).pvalue)
+    assert stats.chisquare(observed, law * draws).pvalue > ALARM
 
 
-def test_every_subset_has_its_poisson_probability() -> None:
-    assert subset_law(poisson_positions) > ALARM
-
-
-def size_law(sampler: Sampler, items: int = 30_000, batch: int = 512, draws: int = 800) -> float:
-    """Smaller p-value of two: mean and variance of the size against Binomial(items, batch / items)."""
-    generator = np.random.default_rng(5)
+def test_batch_size_is_binomial_at_full_scale() -> None:
+    """Mean and variance of the size against Binomial(items, batch / items)."""
+    generator, items, batch, draws = np.random.default_rng(5), 30_000, 512, 800
     q = batch / items
-    sizes = np.array([len(sampler(generator, items, q)) for _ in range(draws)])
+    sizes = np.array([len(poisson_positions(generator, items, q)) for _ in range(draws)])
     variance = items * q * (1 - q)
     mean_p = 2 * stats.norm.sf(abs(sizes.mean() - batch) / np.sqrt(variance / draws))
     chi2 = (draws - 1) * sizes.var(ddof=1) / variance
     spread_p = 2 * min(stats.chi2.cdf(chi2, draws - 1), stats.chi2.sf(chi2, draws - 1))
-    return float(min(mean_p, spread_p))
-
-
-def test_batch_size_is_binomial_at_full_scale() -> None:
-    assert size_law(poisson_positions) > ALARM
+    assert min(mean_p, spread_p) > ALARM
 
 
 def keyed_membership(method: SamplingMethod, items: int, q: float, draws: int) -> NDArray[np.bool_]:
@@ -95,25 +82,12 @@ def test_steps_rounds_and_silos_are_independent() -> None:
         assert abs(overlap - expected_overlap) < 5 * np.sqrt(expected_overlap)
 
 
-def test_same_key_same_batch_and_each_part_of_the_key_matters() -> None:
-    base = draw(seed=0, round_=1, silo=2, step=3)
-    assert np.array_equal(base, draw(seed=0, round_=1, silo=2, step=3))
-    others = [
-        draw(seed=1, round_=1, silo=2, step=3),
-        draw(seed=0, round_=2, silo=1, step=3),
-        draw(seed=0, round_=1, silo=3, step=2),
-        draw(seed=0, round_=3, silo=2, step=1),
-        draw(seed=0, round_=1, silo=23, step=0),
-        draw(seed=0, round_=12, silo=0, step=3),
-    ]
-    distinct = {tuple(batch) for batch in [base, *others]}
-    assert len(distinct) == 7
-
-
 def test_no_batch_repeats_in_a_whole_run() -> None:
     keys = [(r, s, t) for r in range(8) for s in range(8) for t in range(8)]
     batches = {draw(round_=r, silo=s, step=t).tobytes() for r, s, t in keys}
     assert len(batches) == len(keys)
+    assert np.array_equal(draw(silo=2, step=3), draw(silo=2, step=3))
+    assert len({draw(seed=seed).tobytes() for seed in range(5)}) == 5
 
 
 def test_algorithms_of_one_seed_share_their_batches() -> None:

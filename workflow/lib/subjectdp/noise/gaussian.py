@@ -3,7 +3,11 @@
 The 32-byte key is the key of a stream cipher (hand-written, see decision 0021). Reproducible noise on a GPU is the
 exception: 63 bits of the key seed the device's counter-based generator, which is no cipher.
 
-What is to be released gets :mod:`subjectdp.noise.gaussian`.
+Floating-point numbers leak (Mironov 2012): which of them noise can turn a sum into depends on the sum. For what is to
+be released :func:`add_secure_gaussian` takes two measures against it (decision 0024): each number is a rotation of four
+draws, and the result is rounded to a public grid. On a GPU its cipher and rotations are operations of torch, since a
+kernel of its own would need a compiler at every site. The words of the cipher are the same bits; the numbers made of
+them may differ in their last digits. Nothing waits for the device.
 """
 
 import hashlib

@@ -17,8 +17,7 @@ from opacus.accountants.utils import get_noise_multiplier
 
 from benchmarks.timing import Outcome, interleave
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
-from subjectdp.accounting.events import MixtureSteps
-from subjectdp.accounting.shifts import sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 
 DELTA = 1e-5
 SAMPLING_PROBABILITY = 512 / 25_000

@@ -30,7 +30,7 @@ from subjectdp.data.partition import load_partition, make_partition
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
-from subjectdp.sampling.batches import StepKey, sample_items
+from subjectdp.sampling import StepKey, sample_items
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation, descend, make_optimiser
 from subjectdp.training.records import StepLog

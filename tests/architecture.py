@@ -53,7 +53,7 @@ def arrows(graph: grimp.ImportGraph) -> Arrows:
 
 
 def package_of(module: str) -> str:
-    """``subjectdp.engine.layers.lstm`` -> ``engine``."""
+    """``subjectdp.engine.rules`` -> ``engine``."""
     return f"{module}.".split(".")[1]
 
 

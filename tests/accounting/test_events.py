@@ -16,14 +16,16 @@ from subjectdp.accounting import gaussian
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import (
     MixtureSteps,
+    Shift,
+    Told,
     dp_event,
     merged,
     participation,
+    sampled_gaussian,
     subject_sampling_probability,
     unit_shift,
 )
 from subjectdp.accounting.mixture_pld import _fast_loss, epsilon_at, mixture_pld, self_composed, self_convolved
-from subjectdp.accounting.shifts import Shift, Told, sampled_gaussian
 from subjectdp.plan.plan import Clipping
 
 

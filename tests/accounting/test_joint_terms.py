@@ -11,10 +11,9 @@ from scipy import stats
 from accounting import plans
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, update_shift
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian, update_shift
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.renyi import SkellamMechanism, best_epsilon, sampled_divergences
-from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.noise.skellam import Grid

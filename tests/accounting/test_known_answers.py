@@ -12,10 +12,9 @@ from accounting.plans import plan, sound
 from subjectdp.accounting import renyi, table1
 from subjectdp.accounting.calibration import calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import epsilon_of, pld_epsilon
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, sampled_gaussian, unit_shift
 from subjectdp.accounting.published import group_target
 from subjectdp.accounting.renyi import SkellamMechanism, sampled_divergences
-from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.table1 import skellam_noise
 from subjectdp.plan.plan import Clipping

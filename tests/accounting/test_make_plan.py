@@ -12,10 +12,9 @@ from accounting import plans
 from accounting.plans import facts, plan, settings, sound
 from subjectdp.accounting import calibration as cache
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.published import group_noise, group_table, group_target, published_epsilon
-from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.sound import averaged_noise, typical_group_size, unit_epsilon
 from subjectdp.config import load_scenario
 from subjectdp.errors import PrivacyError

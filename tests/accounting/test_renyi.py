@@ -15,9 +15,8 @@ from scipy.special import ive, logsumexp
 from accounting.plans import FIXED, ITEM, POISSON, SUBJECT
 from subjectdp.accounting import renyi
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, sampled_gaussian, unit_shift
 from subjectdp.accounting.renyi import NEAR_ONE, divergences_near_one, integer_divergences
-from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.noise.skellam import skellam_variance
 from subjectdp.plan.plan import Clipping
 

@@ -20,9 +20,8 @@ from subjectdp.accounting.epsilon import (
     truncated_tail_bound,
     truncated_tail_bounds,
 )
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, unit_shift
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, sampled_gaussian, unit_shift
 from subjectdp.accounting.renyi import quick_bounds
-from subjectdp.accounting.shifts import Shift, sampled_gaussian
 from subjectdp.plan.plan import Clipping
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from algorithms import tiny
 from subjectdp.plan.plan import AccountingMode, SamplingMethod
-from subjectdp.sampling.batches import StepKey, sample_items
+from subjectdp.sampling import StepKey, sample_items
 
 Batch = list[tuple[int, int]]
 """Addresses and subjects of the drawn items."""

@@ -14,10 +14,9 @@ from algorithms import tiny
 from algorithms.test_joint_noise import joint_plan, silo_average
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.plan_run import plan_from_dict
-from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.algorithms import joint_noise
 from subjectdp.auditing.lower_bounds import counts_epsilon

@@ -14,7 +14,7 @@ from algorithms.reference import Reference
 from algorithms.tiny import LINEAR, ROUND, SEED, after_a_round
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.plan.plan import AccountingMode, BudgetWeights, PrivacyPlan, SubjectSettings, TrustModel
-from subjectdp.sampling.batches import subjects_of_round
+from subjectdp.sampling import subjects_of_round
 
 LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
 SOUND = AccountingMode.SOUND

@@ -19,7 +19,7 @@ from accounting.reference import sampled_gaussian_event as sampled
 from api.loops import Loop
 from engine import oracle
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
-from subjectdp.sampling.batches import StepKey
+from subjectdp.sampling import StepKey
 
 ITEMS = 40
 SUBJECTS = [f"p{(i * i) % 7 if i % 3 else 7}" for i in range(ITEMS)]

@@ -10,8 +10,8 @@ from torch import nn
 from algorithms.tiny import TinyData
 from subjectdp.auditing.training_audit import TrainingSetup
 from subjectdp.data.partition import Partition
+from subjectdp.noise.gaussian import keyed_generator
 from subjectdp.noise.keys import Purpose, key_bytes, key_int
-from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import FederationFacts
 
 _CLASSES, _FEATURES, _SEPARATION = 5, 20, 2.0

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from subjectdp.algorithms.base import Algorithm, Step
-from subjectdp.algorithms.protocols import LocalStep
+from subjectdp.algorithms.base import Algorithm, LocalStep, Step
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.auditing import conformance
 from subjectdp.auditing.conformance import RARE, check, check_sampling, plans

@@ -1,4 +1,7 @@
-"""The vectorised worst case is the training loop's own step: same mini-batch and noise, same release."""
+"""The vectorised worst case is the training loop's own step: same mini-batch and noise, same release.
+
+A worst-case subject for the training loop's own code: one parameter, one gradient an item, known to the test.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -8,40 +11,108 @@ import pytest
 import torch
 from scipy import stats
 
-from auditing.worst_case_federation import (
-    CANARY,
-    CANARY_ITEMS,
-    CLIP,
-    SILOS,
-    plan,
-    real_run,
-    same_batch,
-    same_noise,
-    update_plan,
-)
+from algorithms import tiny
 from subjectdp.algorithms.registry import algorithm
+from subjectdp.auditing.conformance import _KnownGradient
 from subjectdp.auditing.suite import divisor_leak, divisor_separation, noise_level_leak
 from subjectdp.auditing.vector import (
     SERVER,
     UPDATE,
     MinibatchDistribution,
+    VectorBatch,
     VectorFederation,
     VectorStep,
     World,
     check_auditable,
 )
+from subjectdp.data.partition import Partition
 from subjectdp.errors import PrivacyError
+from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.plan.plan import (
     AccountingMode,
+    DivisorRule,
+    Horizontal,
+    Mechanism,
     NoiseDistribution,
+    NoiseRule,
+    PlanSettings,
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
     SiloSchedule,
 )
-from subjectdp.sampling.batches import StepKey, batch_statistics, sample_items
+from subjectdp.sampling import StepKey, batch_statistics, sample_items
 from subjectdp.training import silo_step
 from subjectdp.training.federation import Federation
+
+SILOS, OTHERS, ITEMS, CANARY_ITEMS, CLIP = 3, 12, 3, 4, 0.7
+SILO_ITEMS = OTHERS * ITEMS + CANARY_ITEMS
+CANARY = OTHERS  # the canary's subject index
+
+
+def plan(
+    name: str,
+    variant: str | None,
+    mode: AccountingMode,
+    noise: float = 1.3,
+    q: float = 0.15,
+    mechanism: Mechanism | None = None,
+) -> PrivacyPlan:
+    """A plan by hand, equal silos, one step a round."""
+    mechanism = algorithm(name, variant).mechanism(variant, mode) if mechanism is None else mechanism
+    settings = PlanSettings(
+        mode, Horizontal.SOUND, SamplingMethod.POISSON, 4.0, 1e-5, CLIP, 1, 1, max(1, round(q * SILO_ITEMS))
+    )
+    divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(mechanism.divisor_rule, 6.0)
+    silo = SiloSchedule(SILO_ITEMS, OTHERS + 1, q, CANARY_ITEMS, 1, noise, divisor)
+    grouped = mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
+    table = tuple(tuple(noise * z for z in range(1, CANARY_ITEMS + 1)) for _ in range(SILOS)) if grouped else ()
+    return PrivacyPlan(mechanism, settings, 1, (silo,) * SILOS, SILOS, True, table)
+
+
+def real_run(plan: PrivacyPlan, others: float, seed: int = 5) -> tiny.TinyRun:
+    """The real federation at work: the canary's items have a huge gradient at every silo, all others ``others``."""
+    subjects = np.tile(np.append(np.repeat(np.arange(OTHERS), ITEMS), [CANARY] * CANARY_ITEMS), SILOS)
+    gradients = torch.where(torch.from_numpy(subjects) == CANARY, 1e6, others).float()
+    none = np.zeros(0, np.int32)
+    partition = Partition(
+        np.arange(len(subjects), dtype=np.int32),
+        subjects.astype(np.int32),
+        np.arange(SILOS + 1, dtype=np.int64) * SILO_ITEMS,
+        none,
+        none,
+        {"counts": {"subjects": OTHERS + 1}},
+    )
+    items = tiny.TinyData(-gradients.unsqueeze(1), torch.ones(len(gradients), dtype=torch.int64))
+    return tiny.tiny_run(plan, partition, _KnownGradient(1), seed, "worst", items, rate=1.0)
+
+
+def update_plan(steps: int, unit: PrivacyUnit = PrivacyUnit.SUBJECT, q: float = 0.05) -> PrivacyPlan:
+    """A plan by hand whose updates of some local steps are clipped and noised once, read for a unit."""
+    mechanism = algorithm("joint_noise").of_updates
+    assert mechanism is not None
+    mechanism = replace(mechanism, claimed_unit=unit)
+    made = plan("joint_noise", None, AccountingMode.SOUND, q=q, mechanism=mechanism)
+    return replace(made, silos=tuple(replace(silo, steps_per_round=steps) for silo in made.silos))
+
+
+def same_batch(real: Any) -> VectorBatch:
+    """The vector batch of one run that holds what the real mini-batch holds."""
+    schedule = SiloSchedule(SILO_ITEMS, OTHERS + 1, 0.15, CANARY_ITEMS, 1, 1.0, 1.0)
+    batch = VectorBatch(MinibatchDistribution(schedule, SamplingMethod.POISSON, CANARY_ITEMS), 1, torch.Generator())
+    batch.canary = torch.tensor([float((real.owners == CANARY).sum())])
+    batch.__dict__["subjects"] = torch.tensor([float(real.subjects)])
+    batch.__dict__["largest_group"] = torch.tensor([real.largest_group])
+    batch.__dict__["others_present"] = torch.tensor([bool((real.owners != CANARY).any())])
+    return batch
+
+
+def same_noise(federation: Federation, round_: int, silo: int, step: int) -> float:
+    """The standard normal number that the real step of that key draws for its one parameter."""
+    key = key_bytes(federation.seed, Purpose.NOISE, federation.noise_name, round_, silo, step)
+    return float(add_gaussian(torch.zeros(1), 1.0, key))
+
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 LOCAL = [
@@ -227,16 +298,3 @@ def test_group_noise_tells_who_is_there() -> None:
     found = noise_level_leak(leaky, 1000, 1, 400, 0)
     low = stats.binom.sf(1, 4, 0.15)  # the canary has 2 items or more in the mini-batch
     assert found.true_positive_rate > low, "others have groups as well here"
-
-
-def test_the_real_step_has_the_noise_level_of_the_group() -> None:
-    """Empty of everything but noise and group, the release's size follows Z."""
-    real = real_run(plan("local_group_dp", None, PUBLISHED), others=0.0)
-    local_step = real.federation.rule.local_step
-    sizes: dict[int, list[float]] = {}
-    for round_ in range(1, 400):
-        step = real.step(round_, 0, 0)
-        batch = step.sample_batch()
-        if (batch.owners != CANARY).all():  # without the canary the sum is 0
-            sizes.setdefault(batch.largest_group, []).append(float(local_step(step).square()))
-    assert np.mean(sizes[2]) > 2 * np.mean(sizes[1]), "σ_2 = 2 σ_1: four times the square"

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import subjectdp
-from subjectdp.engine.inputs import call, of_items
+from subjectdp.engine.batches import call, of_items
 
 Loss = Callable[[Any, Tensor], Tensor]
 """One number for each item."""

@@ -14,9 +14,9 @@ from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import subjectdp
 from engine.oracle import check_clip_sum, cross_entropy
+from subjectdp.engine.batches import Grouping
 from subjectdp.engine.clipping import Clip, ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.groups import Grouping
 from subjectdp.engine.probe import find_layout
 from subjectdp.errors import ModelError
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from engine import oracle
 from engine.test_clipping import NAMES, data_of, flat_in_order, model_of
+from subjectdp.engine.batches import group_parts
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.groups import group_parts
 from subjectdp.errors import ConfigError, PrivacyError
 
 GROUPS = [3, 0, 3, 7, 0, 3, 5, 3, 3]

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from algorithms import tiny
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters, row_norms
-from subjectdp.engine.logit_gradients import errors_and_norms, softmax_columns
+from subjectdp.engine.linear_models import errors_and_norms, softmax_columns
 from subjectdp.plan.plan import AccountingMode
-from subjectdp.training.subject_updates import _clipped
+from subjectdp.training.silo_step import _clipped
 
 MARGIN = 2.0**-18  # the engine's, which has to cover the rounding of a norm
 SMALL = 2.4e-4  # its square is just less than half a unit in the last place of 1

@@ -19,9 +19,9 @@ from federation.world import Here, TalkingSilo, World, make_world, proposed
 from subjectdp.cli.silo import serve
 from subjectdp.config.sections import DataConfig
 from subjectdp.errors import ConfigError, DataError, StorageError, WorkerError
-from subjectdp.federation.guard import Budget
 from subjectdp.federation.proposal import unpack
 from subjectdp.federation.server import lead, read_federation
+from subjectdp.federation.silo import Budget
 from subjectdp.federation.site import conforming, load_site, own_items, read_site_data
 from subjectdp.federation.wire import SOCKET, ask_silo
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import oracle
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ModelError
@@ -104,22 +103,6 @@ def test_logits_are_the_sum_of_the_rows_that_a_plain_count_finds(singles: int, p
     model, (inputs, _) = trained(singles, pairs), windows(12)
     for window, logits in zip(inputs.tolist(), model(inputs).tolist(), strict=True):
         assert logits == pytest.approx(counted_logits(model, window), abs=1e-5)
-
-
-@pytest.mark.parametrize(("singles", "pairs"), SIZES)
-def test_clipped_sums_of_items_and_subjects_are_those_of_a_float64_loop(singles: int, pairs: int) -> None:
-    model, (inputs, labels) = trained(singles, pairs), windows(30)
-    rows = oracle.per_item_gradients(model, inputs, labels)
-    engine = ClippingEngine(FlatParameters(model), 16)
-    total, norms = engine.clipped_sum(inputs, labels, 0.7)
-    assert norms.tolist() == pytest.approx(rows.norm(dim=1).tolist(), rel=1e-4)
-    assert torch.allclose(total.double(), oracle.clipped_sum(rows, 0.7), atol=1e-5)
-    owners = [0, 0, 0] + [1 + item % 4 for item in range(27)]
-    weights = torch.tensor([1 / owners.count(owner) for owner in owners])
-    grouped = oracle.group_gradients(rows, weights, owners)
-    total, norms = engine.clipped_sum(inputs, labels, 0.2, weights, torch.tensor(owners))
-    assert norms.tolist() == pytest.approx(grouped.norm(dim=1).tolist(), rel=1e-4)
-    assert torch.allclose(total.double(), oracle.clipped_sum(grouped, 0.2), atol=1e-5)
 
 
 def test_an_item_moves_only_the_rows_that_it_reads_and_by_at_most_root_two() -> None:

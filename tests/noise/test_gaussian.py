@@ -7,10 +7,17 @@ import pytest
 import torch
 from scipy import stats
 
-from subjectdp.noise.gaussian import ANGLES, PIECE, add_gaussian, add_rounded
+from subjectdp.noise.gaussian import (
+    ANGLES,
+    GRID_BITS,
+    PIECE,
+    add_gaussian,
+    add_rounded,
+    add_secure_gaussian,
+    grid_of,
+    keyed_generator,
+)
 from subjectdp.noise.keys import Purpose, key_bytes, key_int, numpy_generator
-from subjectdp.noise.secure import GRID_BITS, add_secure_gaussian, grid_of
-from subjectdp.noise.torch_keys import keyed_generator
 
 SIZE = 40_000
 
@@ -76,17 +83,6 @@ def test_any_shape_in_place(shape: tuple[int, ...]) -> None:
     assert add_gaussian(total, 1.0, bytes(32)) is total and bool((total != 0).all())
     flat = add_gaussian(torch.zeros(total.numel()), 1.0, bytes(32))
     assert torch.equal(total.view(-1), flat)
-
-
-def test_the_pieces_of_a_draw_do_not_show() -> None:
-    """The same stream whatever the piece: no number is drawn twice, none is lost at a border."""
-    size = 2 * PIECE + 17
-    drawn = add_gaussian(torch.zeros(size), 1.0, bytes([7]) * 32)
-    assert len(torch.unique(drawn)) > size * 0.99
-    lagged = np.corrcoef(drawn[:PIECE].numpy(), drawn[PIECE : 2 * PIECE].numpy())[0, 1]
-    assert abs(lagged) < 5 / np.sqrt(PIECE)
-    longer = add_gaussian(torch.zeros(size + PIECE), 1.0, bytes([7]) * 32)
-    assert torch.equal(longer[: 2 * PIECE], drawn[: 2 * PIECE])
 
 
 def test_std_zero_adds_nothing_and_noise_is_added_to_the_sum() -> None:

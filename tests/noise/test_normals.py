@@ -12,9 +12,20 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from noise.test_gaussian import fits
-from subjectdp.noise import secure
-from subjectdp.noise.gaussian import LANES, PIECE, add_normals, cipher_blocks, normal_pairs, redraw_tails
-from subjectdp.noise.secure import add_secure_gaussian, grid_of
+from subjectdp.noise import gaussian
+from subjectdp.noise.gaussian import (
+    LANES,
+    PIECE,
+    add_normals,
+    add_on_device,
+    add_secure_gaussian,
+    cipher,
+    cipher_blocks,
+    grid_of,
+    normal_pairs,
+    normals,
+    redraw_tails,
+)
 
 EXPAND = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 
@@ -161,7 +172,7 @@ def on_the_cpu(count: int, key: bytes) -> np.ndarray:
 
 
 def drawn(count: int, key: bytes, device: torch.device) -> np.ndarray:
-    return torch.cat([part.flatten().cpu() for _, part in secure.normals(count, key, device)])[:count].numpy()
+    return torch.cat([part.flatten().cpu() for _, part in normals(count, key, device)])[:count].numpy()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -169,13 +180,13 @@ def test_the_cipher_gives_the_same_bits(device: torch.device) -> None:
     counters = torch.arange(2**31 - 3, 2**31 + 61).to(torch.int32)  # beyond the sign
     words = np.empty((16, 64), np.uint32)
     cipher_blocks(np.frombuffer(KEY, np.uint32), np.uint32(2**31 - 3), np.uint32(5), words)
-    assert np.array_equal(secure.cipher(counters.to(device), KEY, 5).cpu().numpy().view(np.uint32), words)
+    assert np.array_equal(cipher(counters.to(device), KEY, 5).cpu().numpy().view(np.uint32), words)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("count", [1, PIECE, 5 * PIECE + 7])
 def test_the_numbers_are_the_same(count: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secure, "_AT_ONCE", 2)
+    monkeypatch.setattr(gaussian, "_AT_ONCE", 2)
     found = drawn(count, KEY, device)
     np.testing.assert_allclose(found, on_the_cpu(count, KEY), rtol=0, atol=3e-6)
 
@@ -191,7 +202,7 @@ def test_a_rare_length_is_redrawn(device: torch.device) -> None:
 def test_secure_noise_is_that_of_the_cpu_on_its_grid(device: torch.device) -> None:
     sums = torch.randn(40 * PIECE + 3, generator=torch.Generator().manual_seed(2))
     expected, found = add_secure_gaussian(sums.clone(), 3.0, KEY), sums.clone().to(device)
-    secure.add_on_device(found, 3.0, grid_of(3.0), KEY)
+    add_on_device(found, 3.0, grid_of(3.0), KEY)
     found = found.cpu()
     assert torch.equal(found / grid_of(3.0), torch.round(found / grid_of(3.0)))
     assert float((found - expected).abs().max()) <= 1.01 * grid_of(3.0), "a sum near a border may fall on either side"

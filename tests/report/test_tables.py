@@ -12,8 +12,7 @@ from scipy import stats
 
 from figures.fake_runs import Fake, grid, write_runs
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import MixtureSteps, recorded
-from subjectdp.accounting.shifts import sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, recorded, sampled_gaussian
 from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import DataError
 from subjectdp.plan.plan import NoiseDistribution

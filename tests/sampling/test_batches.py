@@ -1,7 +1,6 @@
-"""Item and silo sampling: the law of a mini-batch, its keys, and that the tests would see a wrong law."""
+"""Sampling of items, subjects and silos: the laws of draws, their keys, and that the tests would see a wrong law."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,17 +12,18 @@ from scipy import stats
 
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.plan.plan import SamplingMethod, SiloSchedule
-from subjectdp.sampling.batches import (
+from subjectdp.sampling import (
     BatchStatistics,
     StepKey,
     batch_statistics,
+    items_of_subjects,
     poisson_positions,
     sample_items,
     sample_silos,
+    subjects_of_round,
 )
 
 POISSON, FIXED = SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE
-Sampler = Callable[[np.random.Generator, int, float], NDArray[np.int64]]
 SMALL, PROBABILITY = 4, 0.3
 ALARM = 1e-6  # a correct sampler fails a test with this probability; fixed seeds make it never or always
 
@@ -37,37 +37,26 @@ def draw(items: int = 1000, q: float = 0.1, method: SamplingMethod = POISSON, **
     return sample_items(items, schedule(items, q), method, 100, StepKey(**full))
 
 
-# What a correct Poisson sampler is, and wrong ones that the tests below must tell from it.
-
-
-def subset_law(sampler: Sampler, draws: int = 12_000) -> float:
-    """p-value of all 2^n subsets of n items against independent coins: the complete joint law."""
-    generator = np.random.default_rng(11)
-    seen = Counter(int((1 << sampler(generator, SMALL, PROBABILITY)).sum()) for _ in range(draws))
+def test_every_subset_has_its_poisson_probability() -> None:
+    """All 2^n subsets of n items against independent coins: the complete joint law."""
+    generator, draws = np.random.default_rng(11), 12_000
+    seen = Counter(int((1 << poisson_positions(generator, SMALL, PROBABILITY)).sum()) for _ in range(draws))
     sizes = np.array([bin(mask).count("1") for mask in range(1 << SMALL)])
     law = PROBABILITY**sizes * (1 - PROBABILITY) ** (SMALL - sizes)
     observed = [seen[mask] for mask in range(1 << SMALL)]
-    return float(stats.chisquare(observed, law * draws).pvalue)
+    assert stats.chisquare(observed, law * draws).pvalue > ALARM
 
 
-def test_every_subset_has_its_poisson_probability() -> None:
-    assert subset_law(poisson_positions) > ALARM
-
-
-def size_law(sampler: Sampler, items: int = 30_000, batch: int = 512, draws: int = 800) -> float:
-    """Smaller p-value of two: mean and variance of the size against Binomial(items, batch / items)."""
-    generator = np.random.default_rng(5)
+def test_batch_size_is_binomial_at_full_scale() -> None:
+    """Mean and variance of the size against Binomial(items, batch / items)."""
+    generator, items, batch, draws = np.random.default_rng(5), 30_000, 512, 800
     q = batch / items
-    sizes = np.array([len(sampler(generator, items, q)) for _ in range(draws)])
+    sizes = np.array([len(poisson_positions(generator, items, q)) for _ in range(draws)])
     variance = items * q * (1 - q)
     mean_p = 2 * stats.norm.sf(abs(sizes.mean() - batch) / np.sqrt(variance / draws))
     chi2 = (draws - 1) * sizes.var(ddof=1) / variance
     spread_p = 2 * min(stats.chi2.cdf(chi2, draws - 1), stats.chi2.sf(chi2, draws - 1))
-    return float(min(mean_p, spread_p))
-
-
-def test_batch_size_is_binomial_at_full_scale() -> None:
-    assert size_law(poisson_positions) > ALARM
+    assert min(mean_p, spread_p) > ALARM
 
 
 def keyed_membership(method: SamplingMethod, items: int, q: float, draws: int) -> NDArray[np.bool_]:
@@ -102,25 +91,12 @@ def test_steps_rounds_and_silos_are_independent() -> None:
         assert abs(overlap - expected_overlap) < 5 * np.sqrt(expected_overlap)
 
 
-def test_same_key_same_batch_and_each_part_of_the_key_matters() -> None:
-    base = draw(seed=0, round_=1, silo=2, step=3)
-    assert np.array_equal(base, draw(seed=0, round_=1, silo=2, step=3))
-    others = [
-        draw(seed=1, round_=1, silo=2, step=3),
-        draw(seed=0, round_=2, silo=1, step=3),
-        draw(seed=0, round_=1, silo=3, step=2),
-        draw(seed=0, round_=3, silo=2, step=1),
-        draw(seed=0, round_=1, silo=23, step=0),
-        draw(seed=0, round_=12, silo=0, step=3),
-    ]
-    distinct = {tuple(batch) for batch in [base, *others]}
-    assert len(distinct) == 7
-
-
 def test_no_batch_repeats_in_a_whole_run() -> None:
     keys = [(r, s, t) for r in range(8) for s in range(8) for t in range(8)]
     batches = {draw(round_=r, silo=s, step=t).tobytes() for r, s, t in keys}
     assert len(batches) == len(keys)
+    assert np.array_equal(draw(silo=2, step=3), draw(silo=2, step=3))
+    assert len({draw(seed=seed).tobytes() for seed in range(5)}) == 5
 
 
 def test_algorithms_of_one_seed_share_their_batches() -> None:
@@ -213,3 +189,85 @@ def test_statistics_of_special_batches() -> None:
     assert batch_statistics(np.array([7], dtype=np.int32)) == (1, 1, 1)
     assert batch_statistics(np.array([2, 2, 2], dtype=np.int64)) == (3, 1, 3)
     assert batch_statistics(np.array([5, 1, 5, 1, 5], dtype=np.uint8)) == (5, 2, 3)
+
+
+# --- subjects ---
+
+
+def chosen(subjects: int, q: float, round_: int, *place: int, seed: int = 0) -> NDArray[np.bool_]:
+    return subjects_of_round(subjects, q, seed, round_, *place)
+
+
+@pytest.mark.parametrize("q", [0.02, 0.3, 0.9])
+def test_every_subset_of_subjects_has_its_poisson_probability(q: float) -> None:
+    draws = Counter(tuple(chosen(3, q, r).tolist()) for r in range(1, 4001))
+    observed, expected = [], []
+    for key in np.ndindex(2, 2, 2):
+        probability = q ** sum(key) * (1 - q) ** (3 - sum(key))
+        observed.append(draws[tuple(bool(v) for v in key)])
+        expected.append(4000 * probability)
+    few = np.array(expected) < 5  # pooled, as the test of fit asks for
+    observed = [*np.array(observed)[~few], np.array(observed)[few].sum()]
+    expected = [*np.array(expected)[~few], np.array(expected)[few].sum()]
+    kept = [(o, e) for o, e in zip(observed, expected, strict=True) if e > 0]
+    assert stats.chisquare(*zip(*kept, strict=True)).pvalue > 1e-4
+
+
+def test_everybody_takes_part_at_probability_one() -> None:
+    assert all(chosen(50, 1.0, r).all() for r in range(1, 5))
+
+
+def test_a_round_has_coins_of_its_own_and_so_has_a_place() -> None:
+    draws = {
+        (r, place): tuple(chosen(60, 0.5, r, *place).tolist()) for r in (1, 2) for place in ((), (0, 0), (0, 1), (1, 0))
+    }
+    assert len(set(draws.values())) == len(draws)
+    assert np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1))
+    assert not np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1, seed=1))
+
+
+def test_all_items_of_the_chosen_and_of_nobody_else() -> None:
+    owners = np.array([0, 0, 1, 3, 3, 3], np.int32)
+    found = items_of_subjects(owners, np.array([True, False, True, True]), None, StepKey(0, 1, 0, 0))
+    assert found.tolist() == [0, 1, 3, 4, 5]
+    nobody = items_of_subjects(owners, np.zeros(4, bool), 2, StepKey(0, 1, 0, 0))
+    assert nobody.tolist() == [] and nobody.dtype == np.int64
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 9])
+def test_at_most_so_many_items_of_each_subject(most: int) -> None:
+    owners = np.repeat(np.arange(5), [1, 2, 3, 4, 8]).astype(np.int32)
+    take = np.array([True, True, True, False, True])
+    found = items_of_subjects(owners, take, most, StepKey(0, 1, 0, 0))
+    assert np.bincount(owners[found], minlength=5).tolist() == [
+        min(n, most) if t else 0 for n, t in zip([1, 2, 3, 4, 8], take, strict=True)
+    ]
+    assert np.all(np.diff(found) > 0)
+
+
+def test_the_kept_items_of_a_subject_are_a_uniform_subset() -> None:
+    owners = np.array([0, 1, 1, 1, 1, 2], np.int32)
+    draws = Counter(
+        tuple(items_of_subjects(owners, np.array([False, True, True]), 2, StepKey(0, r, 3, 1))[:2].tolist())
+        for r in range(3000)
+    )
+    assert len(draws) == 6
+    assert stats.chisquare(list(draws.values())).pvalue > 1e-4
+
+
+def test_items_have_keys_of_seed_round_silo_and_step() -> None:
+    owners = np.repeat(np.arange(30), 10).astype(np.int32)
+    keys = [(0, 1, 0, 0), (1, 1, 0, 0), (0, 2, 0, 0), (0, 1, 1, 0), (0, 1, 0, 1)]
+    draws = {tuple(items_of_subjects(owners, np.ones(30, bool), 3, StepKey(*key)).tolist()) for key in keys}
+    assert len(draws) == len(keys)
+
+
+@pytest.mark.parametrize("q", [0.0, -0.1, 1.01, float("nan"), float("inf")])
+def test_probabilities_out_of_range_are_refused(q: float) -> None:
+    with pytest.raises(PrivacyError, match="sampling probability of subjects"):
+        subjects_of_round(5, q, 0, 1)
+
+
+def test_items_out_of_range_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="items of a sampled subject"):
+        items_of_subjects(np.zeros(3, np.int32), np.ones(1, bool), 0, StepKey(0, 1, 0, 0))

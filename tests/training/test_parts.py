@@ -15,7 +15,7 @@ from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.content import Content
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.io.freed_memory import keep_freed_memory
-from subjectdp.sampling.batches import BatchStatistics
+from subjectdp.sampling import BatchStatistics
 from subjectdp.training import build
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 from subjectdp.training.federation import descend, make_optimiser

@@ -12,9 +12,9 @@ import pytest
 
 from subjectdp.errors import StorageError
 from subjectdp.io.job_log import Stopped, StopRequest
-from subjectdp.training import checkpoints as checkpoints_module
+from subjectdp.training import records
 from subjectdp.training import run as run_module
-from subjectdp.training.checkpoints import Checkpoints
+from subjectdp.training.records import Checkpoints
 from subjectdp.training.run import CHECKPOINTS
 from training import small_world
 from training.small_world import outcome, resumed_after
@@ -56,7 +56,7 @@ def settings(every: bool, **changes: Any) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs with secure noise are comparable here: they get the same secret."""
-    monkeypatch.setattr(checkpoints_module.secrets, "token_bytes", lambda size: bytes(range(1, size + 1)))
+    monkeypatch.setattr(records.secrets, "token_bytes", lambda size: bytes(range(1, size + 1)))
 
 
 @pytest.fixture
@@ -265,15 +265,6 @@ def test_two_damaged_checkpoints_mean_a_new_start(world: World) -> None:
     assert resumed_after(folder) == [] and outcome(folder) == outcome(undisturbed)
 
 
-@pytest.mark.slow
-def test_a_checkpoint_of_other_settings_is_refused(world: World) -> None:
-    undisturbed = world.train("undisturbed", every=False, seed=1)
-    world.killed("run", 3)
-    folder = world.train("run", seed=1)
-    assert any("refused" in line and "belongs to another run" in line for line in world.lines)
-    assert resumed_after(folder) == [] and outcome(folder) == outcome(undisturbed)
-
-
 def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World) -> None:
     world.killed("run", 3)
     identity = json.loads((world.folder / "run/checkpoints/round-0000002.json").read_text())["identity"]
@@ -301,9 +292,9 @@ def test_settings_of_speed_and_another_place_keep_the_checkpoint(world: World) -
 
 def test_checkpoints_come_by_minutes_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(checkpoints_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(records.time, "monotonic", lambda: now[0])
     saved: list[int] = []
-    monkeypatch.setattr(checkpoints_module.Checkpoints, "_write", lambda self, snapshot: saved.append(snapshot.round))
+    monkeypatch.setattr(records.Checkpoints, "_write", lambda self, snapshot: saved.append(snapshot.round))
 
     def a_minute_later(line: str) -> None:
         now[0] += 60.0
@@ -318,7 +309,7 @@ def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(
     def full(path: Path, content: bytes) -> None:
         raise StorageError(f"{path} cannot be written: the disk is full.")
 
-    monkeypatch.setattr(checkpoints_module, "write_bytes", full)
+    monkeypatch.setattr(records, "write_bytes", full)
     folder = world.train("run")
     assert sum("no checkpoint after round" in line and "full" in line for line in world.lines) == ROUNDS - 1
     assert (folder / "manifest.json").exists()

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from subjectdp.errors import PrivacyError, StorageError
-from subjectdp.training import build, checkpoints
-from subjectdp.training.checkpoints import BYTES, SECRET, forget_secret, run_secret
+from subjectdp.training import build, records
+from subjectdp.training.records import BYTES, SECRET, forget_secret, run_secret
 from training import small_world
 from training.small_world import resumed_after
 
@@ -43,7 +43,7 @@ def test_two_runs_of_one_configuration_share_no_noise(tmp_path: Path) -> None:
 
 def test_no_file_of_a_finished_run_holds_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = bytes(range(7, 7 + BYTES))
-    monkeypatch.setattr(checkpoints.secrets, "token_bytes", lambda size: known[:size])
+    monkeypatch.setattr(records.secrets, "token_bytes", lambda size: known[:size])
     seen: list[int] = []
 
     def look(line: str) -> None:
@@ -90,7 +90,7 @@ def test_secrets_are_new_and_whole(tmp_path: Path) -> None:
 
 def test_a_secret_that_the_disk_shows_to_others_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
-    monkeypatch.setattr(checkpoints.os, "open", lambda path, flags, mode: opened(path, flags, 0o644))
+    monkeypatch.setattr(records.os, "open", lambda path, flags, mode: opened(path, flags, 0o644))
     before = os.umask(0o022)  # whatever the process has
     try:
         with pytest.raises(StorageError, match="readable by others"):

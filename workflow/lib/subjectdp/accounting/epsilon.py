@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, single_steps
 from subjectdp.accounting.mixture_pld import epsilon_at, largest_loss, self_composed, step_pld
-from subjectdp.accounting.shifts import Shift, single_steps
 from subjectdp.errors import expected, unknown
 from subjectdp.plan.plan import Accountant
 
@@ -181,7 +180,7 @@ def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float6
 def truncated_shift(shift: Shift, tail: float) -> tuple[Shift, float]:
     """The shift given that it is at most c, and P(shift > c), for the smallest value c where that is ≤ ``tail``.
 
-    Shifts on a coin (``accounting.shifts``) stay as they are.
+    Shifts on a coin (:mod:`subjectdp.accounting.events`) stay as they are.
     """
     if type(shift) is not Shift:
         return shift, 0.0

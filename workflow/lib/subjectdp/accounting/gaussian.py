@@ -5,8 +5,7 @@ import math
 import numpy as np
 from scipy import optimize, special
 
-from subjectdp.accounting.events import PrivacyLoss
-from subjectdp.accounting.shifts import Joined, Shift, Told
+from subjectdp.accounting.events import Joined, PrivacyLoss, Shift, Told
 
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:

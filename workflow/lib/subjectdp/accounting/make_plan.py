@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from subjectdp.accounting import published, sound
-from subjectdp.accounting.events import PrivacyLoss, with_noise
-from subjectdp.accounting.shifts import Told
+from subjectdp.accounting.events import PrivacyLoss, Told, with_noise
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.subject_weights import reach
 from subjectdp.plan import rules

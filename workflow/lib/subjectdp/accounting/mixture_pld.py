@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, special
 
-from subjectdp.accounting.shifts import Joined, Shift, Told, Turned
+from subjectdp.accounting.events import Joined, Shift, Told, Turned
 
 Floats = NDArray[np.float64]
 
@@ -88,7 +88,7 @@ def _joined(runs: list[Any], grid: float) -> Any:
 
 
 def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
-    """The symmetric losses of ``shifts.Turned``: δ(ε) = h(e^ε), and δ(-ε) = 1 - e^-ε + e^-ε h(e^ε)."""
+    """The symmetric losses of ``events.Turned``: δ(ε) = h(e^ε), and δ(-ε) = 1 - e^-ε + e^-ε h(e^ε)."""
     moved, q = shift.sensitivities[1], shift.probabilities[1]
     epsilons: Floats = np.arange(math.ceil(largest_loss(sigma, shift) / grid) + 1.0) * grid
     deltas = turned_deltas(epsilons, sigma, q, moved)
@@ -116,7 +116,7 @@ def largest_loss(sigma: float, shift: Shift) -> float:
 
 
 def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Floats:
-    """h(e^ε) of ``shifts.Turned`` for ascending ε ≥ 0.
+    """h(e^ε) of ``events.Turned`` for ascending ε ≥ 0.
 
     The outcome c below which N(0) exceeds the mixture solves y(c) = log(((1-q)(α-1)/q) e^((2c-1)/2σ²) +
     α e^((2bc-b²)/2σ²)) = 0. y is convex and rises, so that Newton's steps from above fall to c.

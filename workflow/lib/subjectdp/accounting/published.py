@@ -10,8 +10,14 @@ from scipy import special
 from subjectdp.accounting import renyi
 from subjectdp.accounting.calibration import cached, calibrate_many, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, subject_sampling_probability, with_noise
-from subjectdp.accounting.shifts import Shift, sampled_gaussian
+from subjectdp.accounting.events import (
+    MixtureSteps,
+    PrivacyLoss,
+    Shift,
+    sampled_gaussian,
+    subject_sampling_probability,
+    with_noise,
+)
 from subjectdp.accounting.sound import participants, typical_group_size
 from subjectdp.plan.plan import (
     FederationFacts,

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from subjectdp.accounting.events import PrivacyLoss
+from subjectdp.accounting.events import Joined, PrivacyLoss, Shift, Told, Turned
 from subjectdp.accounting.gaussian import clt_mu
-from subjectdp.accounting.shifts import Joined, Shift, Told, Turned
 from subjectdp.errors import PrivacyError, expected
 
 Floats = NDArray[np.float64]
@@ -229,7 +228,7 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
 
 
 def _turned_divergence(order: float, sigma: float, shift: Turned) -> float:
-    """D_a of the symmetric law of ``shifts.Turned``, by the trapezoid rule over outcomes beyond the middle.
+    """D_a of the symmetric law of ``events.Turned``, by the trapezoid rule over outcomes beyond the middle.
 
     With P and Q of its pair, E[(P*/Q*)^a] = ∫ (P^a Q^(1-a) + Q^a P^(1-a)) + 1 - ∫ (P + Q), over x > 1 - b/2.
     """

@@ -12,6 +12,10 @@ from subjectdp.accounting.epsilon import FINAL, coarse_bounds, epsilon_of, trunc
 from subjectdp.accounting.events import (
     MixtureSteps,
     PrivacyLoss,
+    Shift,
+    Told,
+    Turned,
+    known_coin,
     merged,
     subject_sampling_probability,
     unit_shift,
@@ -19,7 +23,6 @@ from subjectdp.accounting.events import (
 )
 from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.renyi import quick_bounds
-from subjectdp.accounting.shifts import Shift, Told, Turned, known_coin
 from subjectdp.accounting.worst_case_silos import (
     SiloRun,
     composed_silos,
@@ -285,7 +288,7 @@ def _local_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, se
 def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int) -> MixtureSteps:
     """Rounds of drawn silos: of a subject's ``held`` silos, all as bad as ``silo``, a hypergeometric number takes part.
 
-    Everybody knows which, and nobody's data decides over it (``shifts.Told``).
+    Everybody knows which, and nobody's data decides over it (``events.Told``).
     """
     shift, steps = _shift(plan, silo.schedule, unit), releases(plan, silo.schedule)
     sigma, parts = silo.schedule.noise_multiplier, [(0.0, 1, Shift((0.0,), (1.0,)))]

@@ -7,9 +7,8 @@ from functools import lru_cache
 from scipy import optimize, stats
 
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.events import MixtureSteps, Shift, sampled_gaussian
 from subjectdp.accounting.renyi import SkellamMechanism, skellam_epsilon
-from subjectdp.accounting.shifts import Shift, sampled_gaussian
 
 DELTA, SAMPLING_PROBABILITY, LOCAL_EPSILON = 1e-5, 0.1, 5.0
 PARTIES = (1, 2, 5, 10)

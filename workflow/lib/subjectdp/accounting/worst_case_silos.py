@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from subjectdp.accounting.epsilon import comparing_grid, loss_masses
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, merged
+from subjectdp.accounting.events import Joined, MixtureSteps, PrivacyLoss, merged
 from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.mixture_pld import hockey_sticks
-from subjectdp.accounting.shifts import Joined
 from subjectdp.plan.plan import SiloSchedule
 
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
@@ -59,7 +58,7 @@ def composed_silos(
     """What a subject at ``count`` of the silos may lose where each silo's releases ``run`` are seen.
 
     Any choice's silos, by size, have at place j a silo that is no larger than the j-th of all. The worst of these
-    (:class:`~subjectdp.accounting.shifts.Joined`) thus takes place j: domination is kept by composition. Nearly always
+    (:class:`~subjectdp.accounting.events.Joined`) thus takes place j: domination is kept by composition. Nearly always
     that is the j-th silo itself. Few choices are written out one by one.
     """
     alike = _rounded_up(silos)

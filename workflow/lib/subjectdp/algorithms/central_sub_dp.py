@@ -16,8 +16,17 @@ public constant (D-24).
 from collections.abc import Iterable
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, RoundRule, SiloTask, declare, group_noise_as_published, vector_sum
-from subjectdp.algorithms.protocols import LocalStep, Server, Vector
+from subjectdp.algorithms.base import (
+    DP_SGD,
+    LocalStep,
+    RoundRule,
+    Server,
+    SiloTask,
+    Vector,
+    declare,
+    group_noise_as_published,
+    vector_sum,
+)
 from subjectdp.plan.plan import PrivacyUnit, PublishedSampling, TrustModel
 
 

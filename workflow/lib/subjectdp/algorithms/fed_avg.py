@@ -8,8 +8,7 @@
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
-from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.algorithms.base import DP_SGD, LocalStep, RoundRule, Vector, declare
 from subjectdp.plan.plan import Clipping, NoiseRule
 
 

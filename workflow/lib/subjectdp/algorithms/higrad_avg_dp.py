@@ -15,8 +15,7 @@ in sound mode both variants divide by a public constant.
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, ByMode, RoundRule, declare
-from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.algorithms.base import DP_SGD, ByMode, LocalStep, RoundRule, Vector, declare
 from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
 

@@ -21,8 +21,18 @@ clipped (the last rule): S steps without noise, then Δ_i is clipped and noised 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, RoundRule, SiloTask, declare, vector_sum
-from subjectdp.algorithms.protocols import IntegerServer, IntegerStep, LocalStep, Server, Vector
+from subjectdp.algorithms.base import (
+    DP_SGD,
+    IntegerServer,
+    IntegerStep,
+    LocalStep,
+    RoundRule,
+    Server,
+    SiloTask,
+    Vector,
+    declare,
+    vector_sum,
+)
 from subjectdp.plan.plan import Adjacency, Clipping, PrivacyUnit, PublishedSampling, TrustModel
 
 

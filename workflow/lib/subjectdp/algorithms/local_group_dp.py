@@ -15,8 +15,7 @@ the run, from the mixture of Gaussians of an enforced cap on a subject's items.
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, RoundRule, declare, group_noise_as_published
-from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.algorithms.base import DP_SGD, LocalStep, RoundRule, Vector, declare, group_noise_as_published
 from subjectdp.plan.plan import PrivacyUnit
 
 

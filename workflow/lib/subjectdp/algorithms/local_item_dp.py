@@ -12,8 +12,7 @@ The paper's eq. 4 prints θ + η(...); it is a sign error (D-21).
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
-from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.algorithms.base import DP_SGD, LocalStep, RoundRule, Vector, declare
 
 
 def local_step(step: LocalStep) -> Vector:

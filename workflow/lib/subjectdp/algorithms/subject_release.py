@@ -21,8 +21,7 @@ ULDP-FL (Kato et al. 2024, arXiv 2308.12210).
 from collections.abc import Iterable
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, RoundRule, SiloTask, declare, vector_sum
-from subjectdp.algorithms.protocols import LocalStep, Server, Vector
+from subjectdp.algorithms.base import DP_SGD, LocalStep, RoundRule, Server, SiloTask, Vector, declare, vector_sum
 from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
 

@@ -14,8 +14,7 @@ where HiGradAvgDP draws it as soon as any of its items is drawn. A subject at se
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
-from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.algorithms.base import DP_SGD, LocalStep, RoundRule, Vector, declare
 from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
 

@@ -22,8 +22,7 @@ is at a single silo. Each silo then needs the whole noise, σ²C²: ``joint.own_
 from collections.abc import Iterable
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, RoundRule, SiloTask, declare, vector_sum
-from subjectdp.algorithms.protocols import LocalStep, Server, Vector
+from subjectdp.algorithms.base import DP_SGD, LocalStep, RoundRule, Server, SiloTask, Vector, declare, vector_sum
 from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling, TrustModel
 
 

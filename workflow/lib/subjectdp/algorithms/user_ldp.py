@@ -19,8 +19,7 @@ to 2C, not by C as Lemma 3.2 says (D-45).
 
 from dataclasses import replace
 
-from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
-from subjectdp.algorithms.protocols import LocalStep, Vector
+from subjectdp.algorithms.base import DP_SGD, LocalStep, RoundRule, Vector, declare
 from subjectdp.plan.plan import Clipping, DivisorRule, PrivacyUnit, PublishedSampling
 
 

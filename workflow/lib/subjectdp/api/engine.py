@@ -24,16 +24,15 @@ from subjectdp.api.private_step import PlainPassGuard, PrivateLoss, PrivateModul
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
+from subjectdp.engine.batches import autocast_on, number_of, of_items, taken, tensors_in
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import autocast_on, number_of, of_items, taken, tensors_in
 from subjectdp.engine.layout import Layout, refuse_by_name, replace_batch_norm
 from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, check_numbers, expected, unknown
 from subjectdp.io.freed_memory import keep_freed_memory
-from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
-from subjectdp.noise.secure import add_secure_gaussian
 from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
 from subjectdp.plan.rules import check_ranges
 

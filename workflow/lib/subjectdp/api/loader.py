@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from subjectdp.api.private_step import Draw, PrivateStep
-from subjectdp.engine.groups import Grouping, Part, group_parts, item_parts
+from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts
 from subjectdp.errors import DataError, PrivacyError, expected
 from subjectdp.plan.plan import PrivacyPlan
-from subjectdp.sampling.batches import StepKey, items_of_subjects, sample_items, subjects_of_round
+from subjectdp.sampling import StepKey, items_of_subjects, sample_items, subjects_of_round
 
 
 class Sampler:

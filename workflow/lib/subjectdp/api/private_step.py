@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from subjectdp.engine.batches import Call, Part, autocast_on, leaves_of, number_of, taken, tensors_in
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
-from subjectdp.engine.groups import Part
-from subjectdp.engine.inputs import Call, autocast_on, leaves_of, number_of, taken, tensors_in
 from subjectdp.engine.layout import refuse_by_name
 from subjectdp.errors import ModelError, PrivacyError, expected
 

@@ -18,17 +18,17 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.untuned import untuned_schedule
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.api.accounting import mechanism, words_of_the_api
 from subjectdp.api.counts import Counts
 from subjectdp.api.engine import TRIED_AGAIN, check_parameters, inputs_and_targets, trained_engine, trained_parameters
 from subjectdp.api.loader import check_loader
 from subjectdp.api.report import Spending, plain
+from subjectdp.api.schedule import untuned_schedule
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.names import numbered
 from subjectdp.data.partition import Partition
-from subjectdp.engine.inputs import tensors_in
+from subjectdp.engine.batches import tensors_in
 from subjectdp.engine.layout import in_words, refuse_by_name
 from subjectdp.engine.probe import check_keeps_nothing, check_model
 from subjectdp.errors import (

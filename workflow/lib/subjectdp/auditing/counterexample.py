@@ -27,9 +27,8 @@ from scipy import stats
 from torch import Tensor
 
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps
+from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.renyi import SkellamMechanism, skellam_epsilon
-from subjectdp.accounting.shifts import sampled_gaussian
 from subjectdp.accounting.table1 import cancelled_noise_epsilon
 from subjectdp.algorithms import joint_noise
 from subjectdp.auditing.lower_bounds import counts_epsilon, log_ratios
@@ -70,7 +69,7 @@ CASES = (*(Case(10, steps, 0.1, sigma) for steps, sigma in _NOISE.items()), *_OT
 
 
 class _Rounds:
-    """The server (``algorithms.protocols.Server``) of ``runs`` independent rounds; a model is one number."""
+    """The server (``algorithms.base.Server``) of ``runs`` independent rounds; a model is one number."""
 
     def __init__(self, case: Case, present: bool, runs: int, random: np.random.Generator) -> None:
         self.case, self.present, self.random = case, present, random
@@ -92,7 +91,7 @@ class _Rounds:
 
 
 class _Step:
-    """One local step (``protocols.LocalStep``) of one silo in all rounds; a mini-batch is represented by its sizes."""
+    """One local step (``algorithms.base.LocalStep``) of one silo in all rounds; sizes stand for mini-batches."""
 
     def __init__(self, rounds: _Rounds, silo: int, theta: Tensor) -> None:
         self.rounds, self.silo, self.theta = rounds, silo, theta

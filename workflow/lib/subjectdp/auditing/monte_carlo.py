@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subjectdp.accounting.events import MixtureSteps
-from subjectdp.accounting.shifts import Shift
+from subjectdp.accounting.events import MixtureSteps, Shift
 from subjectdp.accounting.sound import noise_is_summed, unit_losses
 from subjectdp.algorithms.base import Algorithm
 from subjectdp.auditing.vector import SubjectFederation, VectorFederation, World, claimed_unit, unit_silos

@@ -22,8 +22,8 @@ from subjectdp.auditing.training_audit import Canaries, TrainingSetup, audit_tra
 from subjectdp.auditing.vector import MinibatchDistribution, VectorBatch, World, canary_items, claimed_unit
 from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.io.printing import strict
+from subjectdp.noise.gaussian import keyed_generator
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
-from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import Mechanism, PrivacyPlan, PrivacyUnit
 
 log = logging.getLogger(__name__)

@@ -22,13 +22,12 @@ from scipy import stats
 from torch import Tensor
 
 from subjectdp.accounting.sound import expected_subjects, releases
-from subjectdp.algorithms.base import Algorithm, SiloTask
-from subjectdp.algorithms.protocols import Factor
+from subjectdp.algorithms.base import Algorithm, Factor, SiloTask
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights
+from subjectdp.noise.gaussian import keyed_generator
 from subjectdp.noise.keys import Purpose, key_bytes
-from subjectdp.noise.torch_keys import keyed_generator
 from subjectdp.plan.plan import (
     DivisorRule,
     NoiseDistribution,
@@ -96,7 +95,7 @@ class VectorBatch:
 
 
 class VectorStep:
-    """One local step in each run (``algorithms.protocols.LocalStep``); totals are (runs,), along the canary's axis."""
+    """One local step in each run (``algorithms.base.LocalStep``); totals are (runs,), along the canary's axis."""
 
     def __init__(
         self, plan: PrivacyPlan, silo: int, batch: Callable[[], VectorBatch], normal: Callable[[Tensor, float], Tensor]
@@ -213,7 +212,7 @@ class VectorFederation:
 
 
 class VectorServer:
-    """The server of one round in each run (``algorithms.protocols.Server``), from a model at zero with η = 1."""
+    """The server of one round in each run (``algorithms.base.Server``), from a model at zero with η = 1."""
 
     def __init__(self, federation: VectorFederation, round_: int) -> None:
         self._step = federation.step(round_, SERVER, 0)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from subjectdp.accounting.untuned import untuned_schedule
+from subjectdp.api.schedule import untuned_schedule
 from subjectdp.cli.parser import add_json, values_of
 from subjectdp.config.messages import validated
 from subjectdp.config.resolve import expand_variables

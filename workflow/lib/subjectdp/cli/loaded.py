@@ -14,7 +14,7 @@ import torch
 
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.config.fingerprint import fingerprint
-from subjectdp.engine.logit_gradients import errors_and_norms
+from subjectdp.engine.linear_models import errors_and_norms
 from subjectdp.io.loaded_jobs import serve
 from subjectdp.noise.gaussian import add_gaussian
 

@@ -29,7 +29,7 @@ from subjectdp.data.partition import spread_items
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import expected
 from subjectdp.noise.keys import Purpose, numpy_generator
-from subjectdp.sampling.batches import batch_statistics, fixed_positions
+from subjectdp.sampling import batch_statistics, fixed_positions
 
 FEMNIST_SUBJECTS = 3500
 FEMNIST_ITEMS = 145

@@ -19,13 +19,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from subjectdp.engine.batches import (
+    Grouping,
+    Inputs,
+    autocast_on,
+    call,
+    forwards,
+    group_numbers,
+    group_parts,
+    item_parts,
+    laid_out,
+    number_of,
+    taken,
+)
 from subjectdp.engine.flat import Factor, FlatParameters, clip_factors, row_norms
-from subjectdp.engine.groups import Grouping, group_numbers, group_parts, item_parts
-from subjectdp.engine.inputs import Inputs, autocast_on, call, forwards, laid_out, number_of, taken
-from subjectdp.engine.layers.base import Captured, Coefficients, LayerRule, Squares, Sums, in_float32, summed
-from subjectdp.engine.layers.dense import GenericRule
 from subjectdp.engine.layout import Layout, in_words, kept_alone, refuse_by_name, rule_of
 from subjectdp.engine.linear_models import OneLinear, without_backward
+from subjectdp.engine.rules import Captured, Coefficients, GenericRule, LayerRule, Squares, Sums, in_float32, summed
 from subjectdp.engine.uses import Uses, captured_of
 from subjectdp.errors import ModelError, PrivacyError, expected
 

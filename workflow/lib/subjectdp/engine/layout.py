@@ -17,12 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from subjectdp.engine.inputs import Inputs, call, forwards, number_of, taken
-from subjectdp.engine.layers import convolution, recurrent
-from subjectdp.engine.layers.base import LayerRule
-from subjectdp.engine.layers.convolution import ConvolutionRule
-from subjectdp.engine.layers.dense import EmbeddingRule, GroupNormRule, LayerNormRule, LinearRule
-from subjectdp.engine.layers.recurrent import LSTMRule
+from subjectdp.engine import convolution, recurrent
+from subjectdp.engine.batches import Inputs, call, forwards, number_of, taken
+from subjectdp.engine.convolution import ConvolutionRule
+from subjectdp.engine.recurrent import LSTMRule
+from subjectdp.engine.rules import EmbeddingRule, GroupNormRule, LayerNormRule, LayerRule, LinearRule
 from subjectdp.engine.uses import Alone, Key, NotFollowed, Places, Uses, learned
 from subjectdp.errors import ModelError, SubjectDPError
 

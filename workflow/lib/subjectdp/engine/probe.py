@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
+from subjectdp.engine.batches import Inputs, call, number_of, taken
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.inputs import Inputs, call, number_of, taken
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
 from subjectdp.errors import ModelError
 from subjectdp.io.freed_memory import return_freed_memory

@@ -29,9 +29,16 @@ from torch.func import functional_call, vjp, vmap
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from subjectdp.engine.inputs import autocast_on
-from subjectdp.engine.layers.base import Captured, in_float32, wanted
-from subjectdp.engine.layers.dense import EmbeddingCaptured, ItemGradients, LinearCaptured, TiedCaptured
+from subjectdp.engine.batches import autocast_on
+from subjectdp.engine.rules import (
+    Captured,
+    EmbeddingCaptured,
+    ItemGradients,
+    LinearCaptured,
+    TiedCaptured,
+    in_float32,
+    wanted,
+)
 from subjectdp.errors import ModelError
 
 

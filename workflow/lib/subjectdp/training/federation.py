@@ -3,6 +3,8 @@
 Optimisers are post-processing of what a silo has noised, but not of a sum over silos.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -18,11 +20,37 @@ from subjectdp.config.fingerprint import fingerprint, training_stages
 from subjectdp.config.sections import OptimizerConfig, PerformanceConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
-from subjectdp.errors import PrivacyError, expected
+from subjectdp.errors import ConfigError, PrivacyError, expected
+from subjectdp.noise.skellam import Grid
 from subjectdp.noise.subject_weights import budget_weights, clip_norms
 from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, TrustModel
 from subjectdp.training.device_data import DeviceDataset
-from subjectdp.training.integer_noise import IntegerNoise, integer_noise
+
+
+@dataclass(frozen=True)
+class IntegerNoise:
+    """Public numbers of a run with integer noise."""
+
+    grid: Grid  # of steps C over 2^bits
+    unit: float  # how far one integer moves a parameter
+
+
+def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig) -> IntegerNoise:
+    """The grid of a plan with Skellam noise for P = ``dimension`` parameters.
+
+    Raises:
+        ConfigError: an optimiser whose updates are no multiples of the grid.
+        PrivacyError: gradients that are not clipped, or noise too wide for the sampler.
+    """
+    if optimiser.name != "sgd":
+        allowed = "sgd with Skellam noise (updates must be sums of noisy integers)"
+        raise expected("training.optimizer.name", optimiser.name, allowed, ConfigError)
+    if plan.clip_norm is None:
+        raise PrivacyError("Expected clipped gradients with Skellam noise, the plan clips nothing.")
+    grid = Grid.of_bits(plan.settings.gradient_bits, plan.clip_norm, dimension)
+    for silo in plan.silos:
+        grid.variance(silo.noise_multiplier)  # refused now, not in the first round
+    return IntegerNoise(grid, optimiser.learning_rate * grid.step / plan.silos[0].divisor)
 
 
 @dataclass

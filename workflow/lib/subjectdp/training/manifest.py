@@ -1,8 +1,13 @@
-"""A run's identity, known before it starts, and its manifest, written when it is done."""
+"""A run's device and identity, known before it starts, and its manifest, written when it is done."""
 
 import hashlib
 import json
+import os
+import platform
+import resource
+import subprocess
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +16,110 @@ import torch
 
 from subjectdp.algorithms.registry import label
 from subjectdp.config.fingerprint import fingerprint, training_stages
+from subjectdp.errors import expected
 from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes
 from subjectdp.io.printing import strict
-from subjectdp.places import FINISHED
-from subjectdp.training import environment
+from subjectdp.places import CHECKOUT, FINISHED
 from subjectdp.training.build import RunInputs
 from subjectdp.training.federation import noise_name
 from subjectdp.training.records import Snapshot
+
+PACKAGES = (
+    *("torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy", "numba"),
+)
+_NO_DEVICES = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
+
+ANY_DEVICE = "SUBJECTDP_ANY_DEVICE"
+"""Environment variable that lets a job with a GPU that CUDA does not find train on the CPU."""
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a run: ``auto`` is the first CUDA device, or else the CPU.
+
+    Raises:
+        ConfigError: a device that this machine does not have; ``auto`` where Slurm gave the job a GPU and CUDA finds
+            none.
+    """
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto" and there == 0:
+        _check_none_given()
+    if name == "cpu" or (name == "auto" and there == 0):
+        return torch.device("cpu")
+    wanted = torch.device("cuda" if name == "auto" else name)
+    index = 0 if wanted.index is None else wanted.index
+    if wanted.type != "cuda" or index >= there:
+        raise expected("performance.device", name, f"auto, cpu or a device of this machine ({_cuda_there(there)})")
+    return torch.device("cuda", index)
+
+
+def _check_none_given() -> None:
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if "SLURM_JOB_ID" in os.environ and given not in _NO_DEVICES and ANY_DEVICE not in os.environ:
+        raise expected(
+            "performance.device",
+            "auto",
+            f"cpu, since Slurm gave this job GPU {given} and {_cuda_there(0)}: mend the driver or the build of torch, "
+            f"ask for no GPU (SUBJECTDP_SLURM_GPU=none), or set {ANY_DEVICE}=1",
+        )
+
+
+def _cuda_there(count: int) -> str:
+    if count:
+        return ", ".join(f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(count))
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA"
+    return f"torch is built for CUDA {torch.version.cuda} and finds no device"
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits until a GPU has finished its queued work, so that timings include it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Peak resident memory of this process, or peak allocated memory of the GPU, in MB."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device)) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def environment_of(device: torch.device, threads: int) -> dict[str, Any]:
+    """What the manifest says about the machine and the software."""
+    lock = CHECKOUT / "requirements.lock"
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
+    return {
+        "device": str(device),
+        "device_name": name,
+        "threads": threads,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "slurm_job": os.environ.get("SLURM_JOB_ID"),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "git_commit": _git_commit(),
+        "lock_sha256": hashlib.sha256(lock.read_bytes()).hexdigest() if lock.is_file() else None,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        # In its own session: a Ctrl-C in the terminal must not end git before it has told the commit.
+        options: dict[str, Any] = {"timeout": 20, "env": environment, "start_new_session": True}
+        told: str = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, **options)
+        return told.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
 
 MANIFEST = "manifest.json"
 RESULT_FILES = ("rounds.parquet", "steps.parquet", "model.safetensors")
@@ -69,13 +171,13 @@ def manifest(
         "identity": dict(identity),
         "code_fingerprint": identity["code"],
         "files": {name: _file(folder / name) for name in RESULT_FILES},
-        "environment": environment.describe(device, run.performance.threads),
+        "environment": environment_of(device, run.performance.threads),
         "rounds_executed": plan.rounds,
         "resumed_after_rounds": list(reached.resumed_after),
         "final": strict({key: value for key, value in reached.rounds[-1].items() if key != "run_id"}),
         "most_frequent_class": prepared.most_frequent_share(inputs.partition.test_items),
         "wall_seconds": round(reached.wall_seconds, 3),
-        "peak_memory_mb": round(environment.peak_memory_mb(device), 1),
+        "peak_memory_mb": round(peak_memory_mb(device), 1),
     }
     return sealed(content)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from subjectdp.algorithms.base import SiloTask
 from subjectdp.engine.clipping import squared_error
 from subjectdp.noise.skellam import modular_sum
-from subjectdp.sampling.batches import silos_of_round
+from subjectdp.sampling import silos_of_round
 from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation, descend, make_optimiser, optimiser_state, restore_optimiser
 from subjectdp.training.records import Score, StepLog
@@ -131,7 +131,7 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
 
 
 class RoundServer:
-    """The server in one round (``algorithms.protocols.Server`` and ``IntegerServer``)."""
+    """The server in one round (``algorithms.base.Server`` and ``IntegerServer``)."""
 
     def __init__(self, federation: Federation, model: GlobalModel, round_: int, silos: Sequence[int]) -> None:
         self._federation, self._model, self._round, self._silos = federation, model, round_, silos

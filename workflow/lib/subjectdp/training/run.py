@@ -25,12 +25,19 @@ from subjectdp.io.locks import owned
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.places import FINISHED, PROGRESS
 from subjectdp.plan.plan import NoiseSource
-from subjectdp.training import environment
 from subjectdp.training.build import RunInputs, make_federation, read_inputs
-from subjectdp.training.checkpoints import Checkpoints, forget_secret, run_secret
 from subjectdp.training.federation import Federation
-from subjectdp.training.manifest import MANIFEST, RESULT_FILES, identity, is_complete, manifest, take_back_finished
-from subjectdp.training.records import Recorder, Snapshot, StepLog, also_to
+from subjectdp.training.manifest import (
+    MANIFEST,
+    RESULT_FILES,
+    choose_device,
+    identity,
+    is_complete,
+    manifest,
+    synchronise,
+    take_back_finished,
+)
+from subjectdp.training.records import Checkpoints, Recorder, Snapshot, StepLog, also_to, forget_secret, run_secret
 from subjectdp.training.rounds import Ask, GlobalModel, evaluate, run_round
 
 log = logging.getLogger(__name__)
@@ -113,7 +120,7 @@ def train_inputs(
     ``started`` is when the process began (``time.perf_counter``).
     """
     privacy, performance = _privacy(inputs), inputs.run.performance
-    device = environment.choose_device(performance.device)
+    device = choose_device(performance.device)
     own = identity(inputs, device)
     torch.set_num_threads(performance.threads)
     keep_freed_memory()
@@ -166,7 +173,7 @@ def train(run: Run, before: Snapshot, started: float) -> Snapshot:
         for round_ in range(before.round + 1, rounds + 1):
             begun = time.perf_counter()
             run_round(run.federation, run.model, round_, steps, run.ask)
-            environment.synchronise(run.federation.device)
+            synchronise(run.federation.device)
             seconds = reached.train_seconds + time.perf_counter() - begun
             run.recorder.add_steps(steps.take())
             if round_ % run.inputs.run.training.evaluate_every == 0 or round_ == rounds:

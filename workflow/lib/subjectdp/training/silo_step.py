@@ -1,20 +1,29 @@
-"""One local step of a silo (``algorithms.protocols.LocalStep``): sampling, clipping and noise as the plan says."""
+"""One local step of a silo (``algorithms.base.LocalStep``): sampling, clipping and noise as the plan says.
 
+Last, two sums that the engine does not make: of single subjects' clipped updates, and of items' rounded gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
-from subjectdp.algorithms.protocols import Batch
+from subjectdp.algorithms.base import Batch
+from subjectdp.engine.batches import of_items
+from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import Factor, clip_factors, row_norms
-from subjectdp.noise.gaussian import add_gaussian
+from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
-from subjectdp.noise.secure import add_secure_gaussian
 from subjectdp.noise.skellam import Grid
 from subjectdp.plan.plan import DivisorRule, NoiseSource
-from subjectdp.sampling.batches import (
+from subjectdp.sampling import (
     BatchStatistics,
     StepKey,
     batch_statistics,
@@ -23,17 +32,17 @@ from subjectdp.sampling.batches import (
     subjects_of_round,
 )
 from subjectdp.training.device_data import DeviceDataset, to_device
-from subjectdp.training.federation import Federation
-from subjectdp.training.integer_noise import rounded_sum
+from subjectdp.training.federation import Federation, descend, make_optimiser
 from subjectdp.training.records import LoggedStep
-from subjectdp.training.subject_updates import subject_update_sum
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
 UPDATE = -1  # the "step" in noise keys of the noise on a silo's whole update
+_NUMBERS_AT_ONCE = 1 << 24  # of all gradients that are kept at a time: 64 MiB
+_MOST_VALUES = 1 << 22  # of parameters held at once
 
 
 class MiniBatch:
-    """One drawn mini-batch (see ``algorithms.protocols.Batch``); its items are loaded on first use."""
+    """One drawn mini-batch (see ``algorithms.base.Batch``); its items are loaded on first use."""
 
     def __init__(
         self, addresses: NDArray[np.int32], owners: NDArray[np.int32], data: DeviceDataset, device: torch.device
@@ -69,7 +78,7 @@ class MiniBatch:
 
 
 class SiloStep:
-    """One local step of one silo (``algorithms.protocols.LocalStep`` and ``IntegerStep``).
+    """One local step of one silo (``algorithms.base.LocalStep`` and ``IntegerStep``).
 
     The engine's parameters are the model that the step is taken at.
     """
@@ -201,3 +210,133 @@ def _share_above(norms: Tensor, bound: float | Tensor) -> Tensor | float:
     # a third of the time of torch's comparison and mean
     above = norms.numpy() > (bound.numpy() if isinstance(bound, Tensor) else bound)
     return float(np.float32(np.count_nonzero(above) / above.size))
+
+
+def subject_update_sum(
+    federation: Federation, batch: Batch, groups: Tensor, weights: Tensor, clip_norms: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Σ_a Clip(θ_a - θ, C_a) (P,) and the unclipped norms (subjects,).
+
+    θ_a starts from the global model θ and takes the plan's local steps, each along the mean gradient of the subject's
+    items, with an optimiser of its own. An update that is not finite contributes nothing. The engine holds θ before and
+    after.
+
+    Subjects with few items train at once, each with its own row of parameters: optimisers work element by element, so
+    that one optimiser serves all rows. Subjects with more items than go through the model at once train one after
+    another, and so do all subjects if the model cannot be batched over its parameters.
+
+    Args:
+        groups: (items,) the place of each item's subject, from 0, on the CPU; every place has an item.
+        weights: (items,) 1 over the items of the item's subject.
+        clip_norms: (subjects,) C_a.
+    """
+    engine, device = federation.engine, clip_norms.device
+    theta = engine.flat.vector.clone()
+    total, norms = torch.zeros_like(theta), torch.zeros_like(clip_norms)
+    for subjects, items, counted in _chunks(engine, groups):
+        subjects, items = subjects.to(device), items.to(device)
+        models = theta.repeat(len(subjects), 1)
+        _train(federation, models, batch, items, weights[items] * counted.to(device))
+        updates = models.sub_(theta)
+        norms[subjects] = row_norms(updates)
+        total.add_(_clipped(updates, norms[subjects], clip_norms[subjects]).sum(0))
+    engine.flat.load(theta)
+    return total, norms
+
+
+def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    if len(groups) == 0:
+        return
+    sizes = torch.bincount(groups)
+    order, by_size = torch.argsort(groups, stable=True), torch.argsort(sizes, stable=True)
+    starts = torch.cumsum(sizes, 0) - sizes
+    for chosen in _cuts(engine, sizes[by_size].tolist()):
+        subjects = by_size[chosen]
+        places = torch.arange(int(sizes[subjects].max()))
+        counted = places < sizes[subjects, None]
+        yield subjects, order[starts[subjects, None] + places.where(counted, 0)], counted
+
+
+def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
+    # the model is this project's own, and has no layer that torch cannot batch
+    batchable = engine.layout is None and not any(
+        isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules()
+    )
+    rows = max(1, _MOST_VALUES // engine.flat.size) if batchable else 1
+    start = 0
+    for end in range(1, len(sizes) + 1):
+        more = end < len(sizes) and end - start < rows
+        if not (more and (end - start + 1) * sizes[end] <= engine.physical_batch_size):
+            yield slice(start, end)
+            start = end
+
+
+def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, shares: Tensor) -> None:
+    engine = federation.engine
+    inputs, labels = (of_items(values, lambda tensor: tensor[items]) for values in (batch.inputs, batch.labels))
+    optimiser = make_optimiser(models, federation.optimiser)
+
+    def loss(vector: Tensor, inputs: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+        outputs = functional_call(engine.flat.model, engine.flat.views(vector), (inputs,))
+        return engine.item_loss(outputs, labels) @ shares
+
+    gradients = vmap(grad(loss), randomness="error")
+    for _ in range(federation.plan.settings.subject.local_steps):
+        if len(items) == 1:
+            engine.flat.load(models[0])
+            one, wanted = (of_items(values, lambda tensor: tensor[0]) for values in (inputs, labels))
+            gradient = engine.gradient_sum(one, wanted, shares[0]).unsqueeze(0)
+        else:
+            gradient = gradients(models, inputs, labels, shares).detach()
+        descend(optimiser, models, gradient)
+
+
+def _clipped(updates: Tensor, norms: Tensor, clip_norms: Tensor) -> Tensor:
+    finite = torch.isfinite(norms)
+    kept = torch.where(finite[:, None], updates, 0.0)
+    return kept * torch.where(finite, clip_factors(norms, clip_norms), 0.0)[:, None]
+
+
+def rounded_sum(
+    engine: ClippingEngine, batch: Batch, grid: Grid, clip_norm: float, generator: np.random.Generator
+) -> tuple[Tensor, float]:
+    """Σ_j Round(Clip(g_j, C)) as int64 (P,) on the CPU, and the fraction of items that were clipped (NaN for none).
+
+    Each item's gradient is rounded before the sum: one item's norm does not bound the sensitivity of a sum that is
+    rounded afterwards. An item whose gradient is not finite contributes nothing.
+    """
+    total = np.zeros(grid.dimension, np.int64)
+    clipped = 0
+    for gradients in _item_gradients(engine, batch.inputs, batch.labels):
+        for gradient in gradients.cpu().numpy().astype(np.float64):
+            norm = float(np.sqrt(gradient @ gradient))
+            clipped += int(not norm <= clip_norm)
+            if not np.isfinite(norm):
+                continue
+            factor = min(1.0, clip_norm / norm) if norm > 0 else 1.0
+            total += grid.rounded(gradient * factor, generator)
+    return torch.from_numpy(total), clipped / batch.items if batch.items else float("nan")
+
+
+def _item_gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Iterator[Tensor]:
+    # float32 (items at once, P) in the order of the vector: rounding changes every gradient before the sum
+    at_once = max(1, min(64, _NUMBERS_AT_ONCE // engine.flat.size))
+    for start in range(0, len(labels), at_once):
+        rows = slice(start, start + at_once)
+        yield _gradients(engine, inputs[rows], labels[rows])
+
+
+def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor:
+    model = engine.flat.model
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):  # vmap does not support them
+        items = range(len(labels))
+        return torch.stack([engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], math.inf)[0] for i in items])
+
+    def loss(parameters: dict[str, Tensor], item: Tensor, label: Tensor) -> Tensor:
+        output = functional_call(model, parameters, (item.unsqueeze(0),))
+        return engine.item_loss(output, label.unsqueeze(0)).sum()
+
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, labels)
+    in_order = (gradients[name] for name in engine.flat.shapes)  # of the vector, where convolutions are channels-last
+    return torch.cat([(g.permute(0, 1, 3, 4, 2) if g.dim() == 5 else g).flatten(1) for g in in_order], dim=1)

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subjectdp.engine.groups import Grouping, Run
-from subjectdp.engine.layers.base import Coefficients, Squares, Sums, grouped, joined, product_squares, summed, wanted
+from subjectdp.engine.batches import Grouping, Run
+from subjectdp.engine.rules import Coefficients, Squares, Sums, grouped, joined, product_squares, summed, wanted
 from subjectdp.errors import ModelError
 
 

@@ -12,17 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from subjectdp.engine.groups import Grouping, Run
-from subjectdp.engine.layers.base import (
-    Coefficients,
-    OwnForward,
-    Squares,
-    Sums,
-    group_sums,
-    grouped,
-    squared_rows,
-    zeroed,
-)
+from subjectdp.engine.batches import Grouping, Run
+from subjectdp.engine.rules import Coefficients, OwnForward, Squares, Sums, group_sums, grouped, squared_rows, zeroed
 
 _CPU_BLOCK = 4  # items whose im2col copy stays in cache
 _GPU_FLOATS = 1 << 27  # of it at once: on a GPU few launches matter more than cache

@@ -1,0 +1,247 @@
+"""What a model takes: one tensor, several (a tuple or list), or named ones (a mapping), items first; groups of items.
+
+A group is clipped as one. Its gradient is the sum over its items, so that a layer rule for one item with T positions
+also serves for one group of m items with m·T positions. Items of a part of a batch are sorted by the size of their
+group, then by group; groups of equal size form a :class:`Run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from subjectdp.errors import ModelError, PrivacyError, expected
+
+Inputs = Any
+"""A tensor (B, ...), a tuple, list or mapping of such, or a :class:`Call`; other values are the same for all items."""
+
+
+class Call(NamedTuple):
+    """Arguments of a model as a loop gives them."""
+
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+
+
+def call(model: nn.Module, inputs: Inputs) -> Any:
+    """The model's output for some items."""
+    with _uncheckpointed():
+        if isinstance(inputs, Call):
+            return model(*map(laid_out, inputs.arguments), **inputs.named)
+        if isinstance(inputs, Mapping):
+            return model(**inputs)
+        if isinstance(inputs, tuple | list):
+            return model(*inputs)
+        return model(laid_out(inputs))
+
+
+@contextmanager
+def forwards(modules: Mapping[str, nn.Module], run: Callable[[str, nn.Module], Callable[..., Any]]) -> Iterator[None]:
+    """``run(name, module)`` in place of each module's ``forward`` in the block; an own one comes back."""
+    own: dict[str, Any] = {name: vars(module).get("forward") for name, module in modules.items()}
+    for name, module in modules.items():
+        module.forward = run(name, module)
+    try:
+        yield
+    finally:
+        for name, module in modules.items():
+            del module.forward
+            if own[name] is not None:
+                module.forward = own[name]
+
+
+def laid_out(inputs: Any) -> Any:
+    """Images channels-last, as the fast convolution kernels read them."""
+    image = isinstance(inputs, Tensor) and inputs.dim() == 4
+    return inputs.contiguous(memory_format=torch.channels_last) if image else inputs
+
+
+def leaves_of(values: Any) -> list[Any]:
+    """All values of a structure."""
+    return tree_leaves(dict(values) if isinstance(values, Mapping) else values)
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """All tensors of a structure."""
+    return [each for each in leaves_of(values) if isinstance(each, Tensor)]
+
+
+def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
+    """The inputs with each of their tensors changed."""
+    plain = dict(inputs) if isinstance(inputs, Mapping) else inputs
+    return tree_map(lambda each: change(each) if isinstance(each, Tensor) else each, plain)
+
+
+def taken(inputs: Inputs, items: Any) -> Any:
+    """Some of the items: numbers, a mask or a slice."""
+    return of_items(inputs, lambda tensor: tensor[items])
+
+
+def number_of(inputs: Inputs) -> int:
+    """B. Raises ModelError where tensors do not agree on it."""
+    tensors = tensors_in(inputs)
+    sizes = {tuple(each.shape[:1]) for each in tensors}
+    if len(sizes) != 1 or () in sizes:
+        shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"
+        raise ModelError(f"Expected inputs whose tensors have the items in their first dimension, got {shapes}.")
+    return len(tensors[0])
+
+
+def autocast_on(device: torch.device) -> bool:
+    """Whether torch computes in mixed precision here."""
+    return torch.is_autocast_enabled(device.type)
+
+
+@contextmanager
+def _uncheckpointed() -> Iterator[None]:
+    """Parts under torch's gradient checkpoints run plainly in the block.
+
+    Run again in the backward pass they would not be recorded as before; what the engine needs of them it keeps anyway.
+    """
+    plain = {"_checkpoint_without_reentrant_generator": _once, "CheckpointFunction": _PlainFunction}
+    own = {name: vars(torch.utils.checkpoint)[name] for name in plain if name in vars(torch.utils.checkpoint)}
+    for name in own:
+        setattr(torch.utils.checkpoint, name, plain[name])
+    try:
+        yield
+    finally:
+        for name, each in own.items():
+            setattr(torch.utils.checkpoint, name, each)
+
+
+def _once(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+class _PlainFunction:
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve: bool, *arguments: Any) -> Any:
+        return function(*arguments)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive groups of equal size, in a part whose items are sorted."""
+
+    start: int  # first item
+    groups: int
+    size: int  # items of each group
+
+    @property
+    def items(self) -> slice:
+        """The items of all its groups."""
+        return slice(self.start, self.start + self.groups * self.size)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The groups of a part, in the order of its items."""
+
+    runs: tuple[Run, ...]
+
+    @classmethod
+    def of_items(cls, items: int) -> Grouping:
+        """Each item is its own group."""
+        return cls((Run(0, items, 1),))
+
+    @property
+    def count(self) -> int:
+        """Number of groups."""
+        return sum(run.groups for run in self.runs)
+
+    def to_items(self, values: Tensor) -> Tensor:
+        """(groups,) values, repeated for each item of their group: (items,)."""
+        if all(run.size == 1 for run in self.runs):
+            return values
+        parts, start = [], 0
+        for run in self.runs:
+            parts.append(values[start : start + run.groups].repeat_interleave(run.size))
+            start += run.groups
+        return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The items that go through the model at once, and their groups."""
+
+    items: Tensor | slice  # positions in the batch
+    groups: Tensor | slice  # numbers of the groups, in the grouping's order
+    grouping: Grouping
+
+
+def item_parts(items: int, capacity: int) -> Iterator[Part]:
+    """A batch of ``items`` single items in parts of at most ``capacity`` and of nearly equal size."""
+    if items == 0:
+        return
+    size = -(-items // -(-items // capacity))  # the batch over the number of passes, rounded up
+    for start in range(0, items, size):
+        where = slice(start, min(start + size, items))
+        yield Part(where, where, Grouping.of_items(where.stop - where.start))
+
+
+def group_numbers(groups: Tensor, items: int) -> Tensor:
+    """The group of each item (items,) int64 on the CPU, checked.
+
+    Raises:
+        PrivacyError: another shape, numbers that are not whole, or below 0.
+    """
+    if groups.shape != (items,):
+        raise expected("groups", tuple(groups.shape), f"one number an item, shape ({items},)", PrivacyError)
+    if groups.is_floating_point() or groups.is_complex() or groups.dtype is torch.bool:
+        raise expected("type of groups", str(groups.dtype), "a type of whole numbers", PrivacyError)
+    numbers = groups.to("cpu", torch.int64)
+    if items and int(numbers.min()) < 0:
+        raise expected("groups", int(numbers.min()), "numbers from 0 on", PrivacyError)
+    return numbers
+
+
+def group_parts(numbers: Tensor, capacity: int) -> Iterator[Part]:
+    """A grouped batch in parts of whole groups, of at most ``capacity`` items unless a single group is larger.
+
+    Args:
+        numbers: (items,) int64 on the CPU, the group of each item.
+        capacity: items that may go through the model at once, at least 1.
+    """
+    sizes = torch.bincount(numbers)
+    by_size = torch.sort(sizes, stable=True).indices
+    by_size = by_size[sizes[by_size] > 0]
+    rank = torch.empty_like(sizes)
+    rank[by_size] = torch.arange(len(by_size))
+    order = torch.sort(rank[numbers], stable=True).indices
+    first_group = first_item = 0
+    counts: list[int] = sizes[by_size].tolist()
+    for groups in _packed(counts, capacity):
+        chosen = counts[first_group : first_group + groups]
+        items = sum(chosen)
+        yield Part(
+            order[first_item : first_item + items],
+            by_size[first_group : first_group + groups],
+            Grouping(tuple(_runs(chosen))),
+        )
+        first_group, first_item = first_group + groups, first_item + items
+
+
+def _packed(sizes: list[int], capacity: int) -> Iterator[int]:
+    groups = items = 0
+    for size in sizes:
+        if groups and items + size > capacity:
+            yield groups
+            groups = items = 0
+        groups, items = groups + 1, items + size
+    if groups:
+        yield groups
+
+
+def _runs(sizes: list[int]) -> Iterator[Run]:
+    start = 0
+    for size in sorted(set(sizes)):
+        groups = sizes.count(size)
+        yield Run(start, groups, size)
+        start += groups * size

@@ -1,1 +1,0 @@
-"""Keyed randomness and the samplers of items, subjects and silos."""

@@ -144,11 +144,11 @@ class PlainStep(Stepper):
 class EngineStep(Stepper):
     """This project: clipped sum, keyed noise and descent, by the functions that the training loop calls."""
 
-    def __init__(self, problem: Problem, target: Target) -> None:
-        self.problem, self.target = problem, target
+    def __init__(self, problem: Problem, target: Target, add_noise: Callable[..., Tensor] = add_gaussian) -> None:
+        self.problem, self.target, self.add_noise = problem, target, add_noise
         self.std = problem.noise_multiplier * problem.clip_norm
         model = problem.model()
-        at_once = items_in_a_pass(saved_values(model, problem.inputs[:1]), "cpu")
+        at_once = items_in_a_pass(saved_values(model, problem.inputs[:1]), problem.inputs.device.type)
         self.engine = ClippingEngine(FlatParameters(model), at_once)
         self.model = self.engine.flat.model
         settings = OptimizerConfig(learning_rate=problem.learning_rate)
@@ -160,7 +160,7 @@ class EngineStep(Stepper):
 
     def step(self) -> None:
         self.steps += 1
-        total = add_gaussian(self._sum(), self.std, key_bytes(0, Purpose.NOISE, "bench", self.steps))
+        total = self.add_noise(self._sum(), self.std, key_bytes(0, Purpose.NOISE, "bench", self.steps))
         descend(self.optimiser, self.engine.flat.vector, total.div_(self.problem.case.batch))
 
     def _sum(self) -> Tensor:

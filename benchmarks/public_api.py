@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from opacus import PrivacyEngine
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import subjectdp
 from benchmarks.methods import CLASSES, WINDOW
@@ -146,12 +146,24 @@ def _peak(name: str, workload: str) -> int:
     return growth(stepping(name, TRAINED[workload]))
 
 
-def stepping(name: str, trained: Trained) -> Callable[[], None]:
+class _Items(TensorDataset):
+    """A mini-batch at once where the tensors are on a GPU: item by item it would wait for as many copies."""
+
+    def __getitems__(self, positions: list[int]) -> Any:
+        rows = torch.tensor(positions, device=self.tensors[0].device)
+        return self[rows] if self.tensors[0].is_cuda else [self[position] for position in positions]
+
+
+def _batch(items: Any) -> Any:
+    return items if isinstance(items, tuple) else default_collate(items)
+
+
+def stepping(name: str, trained: Trained, device: str = "cpu") -> Callable[[], None]:
     """One step after another; its mini-batches come from a loader."""
     torch.manual_seed(0)
-    model, items = trained.model().train(), _EPOCH * trained.batch
-    data = TensorDataset(trained.items(items), torch.randint(0, trained.classes, (items,)))
-    loader, criterion = DataLoader(data, trained.batch, shuffle=True), nn.CrossEntropyLoss()
+    model, items = trained.model().train().to(device), _EPOCH * trained.batch
+    data = _Items(trained.items(items).to(device), torch.randint(0, trained.classes, (items,)).to(device))
+    loader, criterion = DataLoader(data, trained.batch, shuffle=True, collate_fn=_batch), nn.CrossEntropyLoss()
     if name.startswith("opacus"):
         model = ModuleValidator.fix(model)
     optimiser: Any = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.01)

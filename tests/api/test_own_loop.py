@@ -604,3 +604,36 @@ def test_what_needs_further_packages_is_refused_with_the_remedy(monkeypatch: pyt
         ImportError, match=r"subjectdp.SubjectRelease needs pandas: pip install 'subjectdp\[pipeline\]'"
     ):
         _ = subjectdp.__getattr__("SubjectRelease")
+
+
+class Routed(nn.Module):
+    """Items go through it one by one; with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        total = torch.zeros_like(rows)
+        for number, expert in enumerate(self.experts):
+            (own,) = torch.where((rows[:, 0] > 0) == bool(number))
+            total = total.index_add(0, own, expert(rows[own]))
+        return nn.functional.dropout(total, 0.5, self.training) * self.scale
+
+
+def test_dropout_is_that_of_the_forward_pass_where_a_batch_is_run_in_parts() -> None:
+    """Where the output of an item is 0 by dropout, its gradient of the scale is 0 too."""
+    settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 8, "noise_multiplier": 1e-5}
+    module = nn.Sequential(Routed())
+    data = DataLoader(DATA, 1)  # parts of two items, or of a person's three
+
+    def squares(outputs: Tensor, _: Tensor) -> Tensor:
+        return outputs.square().sum(1) / 2
+
+    loop = Loop(module, data_loader=data, settings=settings, criterion=squares, **PEOPLE)
+    for inputs, targets in loop.loader.take(1):
+        outputs = loop.private(inputs)
+        wanted = outputs.detach().square().sum(0) / 8 / 3  # d/ds of y² s²/2 at s = 1; means of people; 8 people
+        loop.loss(outputs, targets).backward()
+    assert torch.allclose(module[0].scale.grad, wanted, rtol=1e-3, atol=1e-3)

@@ -303,3 +303,15 @@ def test_memory_of_a_step() -> None:
 def test_lstms_that_the_engine_cannot_see_through_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ModelError, match="one-directional"):
         ClippingEngine(FlatParameters(nn.Sequential(nn.LSTM(3, 4, **options))))
+
+
+def test_opacus_agrees_on_the_norms() -> None:
+    """A second independent oracle: another library's per-sample gradients."""
+    from opacus.grad_sample import GradSampleModule
+
+    inputs, labels = data_of("small_cnn", 6)
+    peer = GradSampleModule(model_of("small_cnn"), loss_reduction="sum")
+    nn.functional.cross_entropy(peer(inputs), labels, reduction="sum").backward()
+    squares = [p.grad_sample.flatten(1).square().sum(1) for p in peer.parameters()]
+    _, norms = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 1.0)
+    assert torch.allclose(norms, torch.stack(squares).sum(0).sqrt(), rtol=1e-5)

@@ -231,6 +231,7 @@ def test_the_worst_of_many_is_that_of_looking_at_each(noise: float, most: int, m
     assert len(looked) <= sound.FEW_LOSSES, "most are left out"
 
 
+@pytest.mark.slow
 def test_bounds_on_a_coarse_grid_are_above_and_close() -> None:
     losses = people(6, 1.5, 30)
     for bound, loss in zip(coarse_bounds(losses, DELTA), losses, strict=True):

@@ -154,6 +154,7 @@ def test_steps_that_move_by_several_values_are_refused() -> None:
         least_epsilon(MixtureSteps(1.0, Shift((0.0, 1.0, 2.0), (0.5, 0.3, 0.2)), 3), 1e-5)
 
 
+@pytest.mark.slow
 def test_the_pages_ten_lines_print_what_the_page_says() -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert "subjectdp" not in code, "no code under test"

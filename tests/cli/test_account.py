@@ -153,6 +153,7 @@ def test_account_of_counts(capsys: Captured) -> None:
     assert account(capsys, plan, "--counts counts.csv --batch-size 6")["steps_per_round"] == 10, "one epoch"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tables")
 def test_account_answers_for_people_and_caps(capsys: Captured, tmp_path: Path) -> None:
     plan = "--rounds 5 --epochs 2 --batch-size 2"

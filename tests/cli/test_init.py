@@ -42,6 +42,7 @@ def _trained(folder: Path, run: RunConfig) -> dict[str, Any]:
     return dict(json.loads((folder / "out" / "manifest.json").read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_table_becomes_a_scenario_that_learns_in_private(
     tmp_path: Path, visits: Path, task: str, capsys: Captured

@@ -101,6 +101,7 @@ def test_what_is_generated_becomes_a_federation(tmp_path: Path, dataset: str) ->
         assert np.ptp(np.diff(made.train_offsets)) <= 1, "dealt in equal shares"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", GENERATED)
 def test_the_same_arguments_generate_the_same_bytes(tmp_path: Path, dataset: str) -> None:
     subjects, items = max(3, DATASETS[dataset].silos), 30

@@ -162,6 +162,7 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
     assert (facts.max_items_per_subject, facts.silos_per_subject) == ((1, 1) if subject is None else (None, 3))
 
 
+@pytest.mark.slow
 def test_inspecting_a_wide_table_prints_few_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "wide.csv"
     names = [f"level{number}" for number in range(784)]

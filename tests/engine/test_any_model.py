@@ -369,6 +369,7 @@ ALONE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [(7, 3, 5, 1, 2, 6), (7,) * ITEMS], ids=["lengths", "one length"])
 @pytest.mark.parametrize("name", ALONE)
 def test_modules_through_which_items_go_alone(name: str, lengths: tuple[int, ...]) -> None:

@@ -18,6 +18,8 @@ from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure
 from subjectdp.results.collect import FigureInputs, collect_scenario
 
+pytestmark = pytest.mark.slow  # each trains a federation
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:

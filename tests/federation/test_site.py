@@ -49,6 +49,7 @@ def example(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_example_trains_within_its_epsilon(example: Path) -> None:
     silos = {silo: TalkingSilo(load_site(example / str(silo) / "site.yaml")) for silo in range(3)}
     folder = lead(read_federation(example / "federation.yaml"), Here(silos))

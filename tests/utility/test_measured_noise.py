@@ -58,6 +58,7 @@ def test_measured_noise_is_the_planned_one(table: pd.DataFrame) -> None:
     assert as_planned(table), table[["label", "planned", "measured"]]
 
 
+@pytest.mark.slow
 def test_the_papers_schedule_has_more_releases_but_for_one_a_round(table: pd.DataFrame) -> None:
     papers = table[table["schedule"] == PAPERS].set_index("algorithm")
     assert set(papers["rounds"]) == {100}
@@ -74,6 +75,7 @@ def test_noise_of_updates_is_measured_as_well(tmp_path: Path) -> None:
     assert as_planned(found), found
 
 
+@pytest.mark.slow
 def test_the_measurement_sees_wrong_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug that halves the noise halves what is measured, and leaves the plan as it is."""
 

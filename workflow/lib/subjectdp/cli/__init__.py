@@ -1,1 +1,1 @@
-"""subjectdp.cli"""
+"""The commands."""

@@ -1,1 +1,1 @@
-"""Sources of the two data sets: fetching, preparing, splitting and partitioning by subject."""
+"""Data sets: fetching, preparing, splitting and partitioning by subject."""

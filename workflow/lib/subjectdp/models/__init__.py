@@ -1,1 +1,1 @@
-"""The networks of the papers and small ones for quick runs."""
+"""Networks of the papers, small ones, heads on public features."""

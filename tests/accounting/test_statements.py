@@ -180,6 +180,20 @@ def test_epsilon_over_rounds_at_unequal_silos() -> None:
         assert largest * (1 - 1e-9) <= epsilon <= 1.02 * largest
 
 
+@pytest.mark.parametrize(
+    ("noise", "q", "rounds"), [(0.02, 1e-3, 100), (0.03, 5e-3, 50), (0.01, 1e-4, 10), (1.0, 0.02, 40)]
+)
+def test_epsilon_over_rounds_never_falls_and_ends_at_that_of_all(noise: float, q: float, rounds: int) -> None:
+    """Where items are rare and noise is small ε is in the thousands, and hardly grows."""
+    run = plan(plans.LOCAL_ITEM, noise, silos=1, steps=1, rounds=rounds, q=q)
+    counts, curve = zip(*epsilon_over_rounds(run, plans.ITEM), strict=True)
+    assert list(curve) == sorted(curve) and counts[-1] == rounds
+    for count, epsilon in zip(counts, curve, strict=True):
+        alone = unit_epsilon(replace(run, rounds=count), plans.ITEM, every_silo=True)
+        assert 0.999 * alone <= epsilon <= 1.02 * alone
+    assert curve[-1] == pytest.approx(alone, rel=1e-12)
+
+
 def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
     """Gaussian noise and losses are not what such a run has, in the text, the record and the curve over rounds."""
     mechanism, skellam = sound(plans.JOINT), NoiseDistribution.SKELLAM

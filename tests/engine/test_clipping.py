@@ -315,3 +315,11 @@ def test_opacus_agrees_on_the_norms() -> None:
     squares = [p.grad_sample.flatten(1).square().sum(1) for p in peer.parameters()]
     _, norms = ClippingEngine(FlatParameters(model_of("small_cnn"))).clipped_sum(inputs, labels, 1.0)
     assert torch.allclose(norms, torch.stack(squares).sum(0).sqrt(), rtol=1e-5)
+
+
+def test_the_model_still_works_after_recording() -> None:
+    inputs, labels = data_of("leaf_lstm", 3)
+    model = model_of("leaf_lstm")
+    before = model(inputs)
+    ClippingEngine(FlatParameters(model)).clipped_sum(inputs, labels, 1.0)
+    assert torch.allclose(model(inputs), before, atol=1e-6)

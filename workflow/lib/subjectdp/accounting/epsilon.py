@@ -86,16 +86,11 @@ def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
 
 
 def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
-    """The PLD on a grid chosen for ε.
-
-    Where a rough bound says that ε is in the thousands, the PLD of :func:`large_epsilon`; for less than a final value
-    the rough bound without the far tails.
-    """
+    """The PLD on a grid chosen for ε; :func:`large_epsilon` where a rough bound says that ε is in the thousands."""
     mu = gaussian.clt_mu(loss)
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
     if bound > _LARGEST_EPSILON:
-        closer = large_epsilon if resolution >= FINAL else renyi.rough_bound
-        return min(bound, truncated_tail_bound(loss, delta, closer))
+        return min(bound, truncated_tail_bound(loss, delta, large_epsilon))
     grid = grid_width(loss, mu, resolution)
     epsilon = pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
     return epsilon if math.isfinite(epsilon) else renyi.rough_bound(loss, delta)

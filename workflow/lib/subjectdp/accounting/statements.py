@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from subjectdp.accounting import published, sound
@@ -368,11 +369,12 @@ def epsilon_over_rounds(plan: PrivacyPlan, unit: PrivacyUnit) -> list[tuple[int,
     """
     integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
     accountant = "rdp_integer" if integers else "pld"
-    after = []
-    for rounds in _spread(plan.rounds):
-        resolution = SEARCH if rounds < plan.rounds else FINAL  # that of the statement, which has just been computed
-        after.append((rounds, sound.unit_epsilon(replace(plan, rounds=rounds), unit, True, accountant, resolution)))
-    return after
+    counts, found = _spread(plan.rounds), list[float]()
+    for rounds in counts:
+        resolution = SEARCH if rounds < plan.rounds else FINAL  # remembered from a statement by this accountant
+        found.append(sound.unit_epsilon(replace(plan, rounds=rounds), unit, True, accountant, resolution))
+    falling = list(accumulate(reversed(found), min))  # what holds for all rounds holds for the first of them
+    return list(zip(counts, reversed(falling), strict=True))
 
 
 def _spread(rounds: int) -> list[int]:

@@ -54,8 +54,9 @@ def fetch_sources(data: DataConfig, folder: Path) -> list[Path]:
 def generate(dataset: str, folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
     """Generates a data set's embedded files into ``folder``, which is created if needed; returns their paths.
 
-    They are synthetic, in the upstream's own formats, and go through the same reading. ``subjects`` counts the writers
-    or characters that have items. ``items_per_subject`` is the mean number of images or of windows of 80 characters.
+    They are synthetic, and labelled so wherever their results are shown; in the upstream's own formats, and go through
+    the same reading. ``subjects`` counts the writers or characters that have items. ``items_per_subject`` is the mean
+    number of images or of windows of 80 characters.
     Where items are their own subjects, there are ``subjects`` times ``items_per_subject`` of them. The same arguments
     give the same bytes. ConfigError for too few people or too long a text.
     """

@@ -6,11 +6,11 @@ has left the silo, and the same request may be answered anew. Later, the same re
 request for that round is refused. What is refused and why stands in the silo's own log: the server is not told, since
 the reason may depend on people.
 
-A plan is refused that the silo's own file, its own data or its ledger do not allow. The ledger, durable, has a file for
-each run, written before the first number of a round leaves the silo, under a temporary name, synced and renamed: a
-process that is killed at any moment finds the rounds that it may have released. The newest release is kept, so that a
-server that did not receive it gets the same bits again, which tell nothing new. A damaged file stops all. ``subjectdp
-ledger`` and ``subjectdp statement`` read the files.
+Whatever the server says, a plan is refused that the silo's own file, data or ledger do not allow. The ledger, durable,
+has a file for each run, written before the first number of a round leaves the silo, under a temporary name, synced and
+renamed: a process that is killed at any moment finds the rounds that it may have released. The newest release is kept,
+so that a server that did not receive it gets the same bits again, which tell nothing new. A damaged file stops all.
+``subjectdp ledger`` and ``subjectdp statement`` read the files.
 """
 
 from __future__ import annotations

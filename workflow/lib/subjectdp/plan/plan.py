@@ -17,7 +17,7 @@ LARGEST_INTEGER = 2**63 - 1
 
 
 def _refuse_bool(value: Any) -> Any:
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # pydantic alone would read true as 1
         raise ValueError("a truth value is not a number")
     return value
 

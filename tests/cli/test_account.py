@@ -42,6 +42,7 @@ def test_account_v3_at_sixteen_silos(capsys: Captured) -> None:
         ("--algorithm local_item_dp --unit subject --rounds 100 --noise-multiplier 1.709", 57.9),
         ("--algorithm user_ldp --unit silo --rounds 100 --noise-multiplier 76.45", 9.08),
         ("--algorithm higrad_avg_dp:v3 --mode as_published --rounds 100 --noise-multiplier 12.3763", 4.0),
+        ("--algorithm joint_noise --own-noise-only --rounds 100 --noise-multiplier 1.7091 --silos 16", 4.0),
         ("--algorithm capped_item_dp --rounds 100 --noise-multiplier 12.3851", 4.0),
         ("--algorithm subject_sampling --rounds 100 --noise-multiplier 1.7091", 4.0),
     ],
@@ -81,6 +82,15 @@ def test_calibrate_the_published_group_rule(capsys: Captured) -> None:
     text = said(capsys, *arguments.split())
     assert "Z =   8  13.4" in text
     assert text.count("Z =") == 8
+
+
+def test_updates_clipped_once(capsys: Captured) -> None:
+    schedule = "--algorithm joint_noise --clipping update --silos 16 --rounds 100"
+    noise = account(capsys, schedule, SCHEDULE)
+    assert noise["unit"] == "silo"
+    assert noise["noise_multiplier"] == pytest.approx(2 * math.sqrt(100) / 0.924931, rel=1e-5)
+    record = account(capsys, schedule, SCHEDULE, "--noise-multiplier 21.6")
+    assert record["epsilon"] == pytest.approx(4.005, abs=1e-3)
 
 
 @pytest.mark.slow

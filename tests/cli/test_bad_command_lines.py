@@ -34,6 +34,8 @@ CASES: list[tuple[str, list[str]]] = [
     (f"account --algorithm local_item_dp --noise-multipler 1 {PLAN}",
      ["--noise-multipler", "Did you mean --noise-multiplier?"]),
     (f"account --algorithm local_item_dp --delta 2 {PLAN}", ["delta", "less than 0.1", "2.0"]),
+    (f"account --algorithm user_ldp --clipping update --noise-multiplier 1 {PLAN}",
+     ["--clipping", "item with algorithm user_ldp"]),
     *((f"account --run any --{option}", [f"--{option.split()[0]} to be left out with --run and --config"])
       for option in ("delta 1e-5", "noise-multiplier 5", "colluding-silos 0", "counts c.csv")),
     ("account --algorithm capped_item_dp --counts counts.csv",
@@ -52,9 +54,10 @@ CASES: list[tuple[str, list[str]]] = [
      ["--epochs to be left out where --steps-per-round is given"]),
     (f"{PEOPLE} --caps few", ["--caps to be whole numbers with commas"]),
     *((f"{PEOPLE} --caps 2 --{option}", [f"--{option.split()[0]} to be left out with --caps"])
-      for option in ("statement a.md", "noise-multiplier 5", "by-person", "accountant rdp")),
+      for option in ("statement a.md", "noise-multiplier 5", "by-person", "accountant rdp", "own-noise-only")),
     (f"{PEOPLE} --figure a.png", ["--figure to be left out with all but --caps"]),
     (f"{PEOPLE} --epsilon 4 --noise-multiplier 5", ["--epsilon to be left out with --noise-multiplier"]),
+    (f"{PEOPLE} --horizontal none", ["--horizontal to be left out with --mode sound"]),
     ("audit fed_avg", ["Unknown algorithm 'fed_avg'"]),
     ("audit higrad_avg_dp --seconds 0", ["--seconds"]),
     ("init visits.csv --label cost --out visits.csv", ["--out to be a file that ends in .yaml"]),

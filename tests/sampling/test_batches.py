@@ -93,6 +93,7 @@ def test_steps_rounds_and_silos_are_independent() -> None:
 
 def test_no_batch_repeats_in_a_whole_run() -> None:
     keys = [(r, s, t) for r in range(8) for s in range(8) for t in range(8)]
+    keys += [(1, 23, 0), (12, 0, 3), (12, 3, 0)]  # whose digits are those of others
     batches = {draw(round_=r, silo=s, step=t).tobytes() for r, s, t in keys}
     assert len(batches) == len(keys)
     assert np.array_equal(draw(silo=2, step=3), draw(silo=2, step=3))
@@ -224,6 +225,12 @@ def test_a_round_has_coins_of_its_own_and_so_has_a_place() -> None:
     assert len(set(draws.values())) == len(draws)
     assert np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1))
     assert not np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1, seed=1))
+
+
+def test_the_number_of_subjects_is_binomial() -> None:
+    sizes = np.array([chosen(200, 0.15, r).sum() for r in range(1, 2001)])
+    assert abs(sizes.mean() - 30) < 5 * np.sqrt(200 * 0.15 * 0.85 / 2000)
+    assert sizes.var() == pytest.approx(200 * 0.15 * 0.85, rel=0.15)
 
 
 def test_all_items_of_the_chosen_and_of_nobody_else() -> None:

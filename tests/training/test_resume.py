@@ -265,6 +265,15 @@ def test_two_damaged_checkpoints_mean_a_new_start(world: World) -> None:
     assert resumed_after(folder) == [] and outcome(folder) == outcome(undisturbed)
 
 
+@pytest.mark.slow
+def test_a_checkpoint_of_other_settings_is_refused(world: World) -> None:
+    undisturbed = world.train("undisturbed", every=False, seed=1)
+    world.killed("run", 3)
+    folder = world.train("run", seed=1)
+    assert any("refused" in line and "belongs to another run" in line for line in world.lines)
+    assert resumed_after(folder) == [] and outcome(folder) == outcome(undisturbed)
+
+
 def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World) -> None:
     world.killed("run", 3)
     identity = json.loads((world.folder / "run/checkpoints/round-0000002.json").read_text())["identity"]

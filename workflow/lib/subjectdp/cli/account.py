@@ -306,6 +306,11 @@ def _check_ranges(options: argparse.Namespace) -> None:
 def _mechanism(options: argparse.Namespace) -> Mechanism:
     name, _, variant = options.algorithm.partition(":")
     found = registry.mechanism(name, variant or None, AccountingMode(options.mode))
+    if options.clipping == "update":
+        of_updates = registry.algorithm(name, variant or None).of_updates
+        if of_updates is None:
+            raise expected("--clipping", "update", f"item with algorithm {name}")
+        found = of_updates
     if options.trust is not None:
         found = replace(found, trust=TrustModel(options.trust))
     if options.unit is None or options.noise_multiplier is not None or options.mode != AccountingMode.SOUND:
@@ -331,12 +336,13 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
     return replace(
         scheduled_settings(chosen, facts, schedule_of(options)),
         mode=AccountingMode(options.mode),
-        horizontal=Horizontal.ROUNDS_OVER_SQRT_S,
+        horizontal=Horizontal(options.horizontal),
         sampling=sampling,
         epsilon=options.epsilon,
         delta=options.delta,
         noise_multiplier=options.noise_multiplier,
         accountant=Accountant(options.accountant),
+        own_noise_only=options.own_noise_only,
         colluding_silos=options.colluding_silos,
     )
 
@@ -353,6 +359,10 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
     "unit": (_one_of(values_of(PrivacyUnit)), "privacy unit (default: what the algorithm claims)"),
     "trust": (_one_of(values_of(TrustModel)), "trust model (default: the algorithm's)"),
+    "horizontal": (
+        _one_of(values_of(Horizontal), "rounds_over_sqrt_s"),
+        f"with --mode as_published: rule over silos {_DEFAULT}",
+    ),
     "sampling": (_one_of(_SAMPLING, "poisson"), f"sampler {_DEFAULT}"),
     "accountant": (_one_of(values_of(Accountant), "pld"), f"accountant {_DEFAULT}"),
     "counts": (
@@ -378,6 +388,11 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "subjects": (_WHOLE, "subjects of a silo"),
     "epsilon": ({"type": float, "default": 4.0}, f"target epsilon of the unit, without --noise-multiplier {_DEFAULT}"),
     "delta": ({"type": float, "default": 1e-5}, f"delta {_DEFAULT}"),
+    "own-noise-only": ({"action": "store_true"}, "secure aggregation: count each silo's own noise only"),
+    "clipping": (
+        _one_of(("item", "update"), "item"),
+        f"joint noise: clip items' gradients, or each silo's whole update once {_DEFAULT}",
+    ),
     "colluding-silos": (
         {"type": int, "default": 0},
         "secure aggregation: silos that reveal their noise (joint noise, subject_release, uldp_fl)",
@@ -392,8 +407,9 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
     parser.add_argument("--results", default="results", help="results folder of --config and --run")
     for name, (kind, text) in _OPTIONS.items():
+        left_out = {} if kind.get("action") else {"default": None}  # settle tells what was given, and fills the rest in
         words = text.replace(_DEFAULT, f"(default: {kind.get('default')})")
-        parser.add_argument(f"--{name}", help=words, **(kind | {"default": None}))  # settle fills in what is left out
+        parser.add_argument(f"--{name}", help=words, **(kind | left_out))
     add_json(parser)
 
 
@@ -417,6 +433,7 @@ def settle(options: argparse.Namespace) -> None:
     else:
         unread = {"figure": "all but --caps, whose table it draws"}
         unread |= {"epsilon": "--noise-multiplier"} if "noise_multiplier" in given else {}
+        unread |= {} if options.mode == AccountingMode.AS_PUBLISHED else {"horizontal": "--mode sound"}
     for key in sorted(given & set(unread)):
         raise expected(_written(key), getattr(options, key), f"left out with {unread[key]}")
     for key, default in defaults.items():

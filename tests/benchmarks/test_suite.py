@@ -8,9 +8,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from benchmarks import __main__ as command
-from benchmarks import goals, processes, rounds, simulators, suite
+from benchmarks import goals, processes, rounds, scale, simulators, suite
 from benchmarks.__main__ import main
 from benchmarks.calibrations import CALIBRATIONS, epsilon_of, time_calibration
 from benchmarks.methods import Case
@@ -225,3 +226,17 @@ def test_the_simulators_themselves_where_they_are_installed(monkeypatch):
     monkeypatch.setattr(simulators, "ROUNDS", 2)
     outcomes = time_simulators(32, 1)
     assert {outcome.status for outcome in outcomes.values()} == {"ok"}, outcomes
+
+
+def test_the_workload_scale_leaves_a_picture_of_all_its_tables(monkeypatch, tmp_path):
+    def measured(people, offset):
+        outcomes = {f"{silos} silos": Outcome(cpu=[offset + silos], wall=[1.0], memory=MB) for silos in scale.SILOS}
+        return Table("scale", people, "10 silos", outcomes)
+
+    monkeypatch.setattr(command, "measure", lambda options: iter([measured(1_000, 1.0), measured(10_000, 2.0)]))
+    drawn = []
+    monkeypatch.setattr(command, "draw_scale", lambda rows, path: drawn.append(rows) or scale.draw_scale(rows, path))
+    main(["--workload", "scale", "--output", str(tmp_path)])
+    assert drawn[0]["cpu_ms"].tolist() == [1e3 * (offset + silos) for offset in (1, 2) for silos in scale.SILOS]
+    with Image.open(tmp_path / "scale.png") as picture:
+        assert picture.info["Source"] == scale.drawn_by() and picture.width > picture.height

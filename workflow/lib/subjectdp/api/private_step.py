@@ -430,8 +430,12 @@ class PlainMean(Tensor):
 
 
 def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
-    """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them."""
-    reduced = getattr(criterion, "reduction", None) is not None
+    """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
+
+    An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``.
+    """
+    reduction = getattr(criterion, "reduction", None)
+    reduced = reduction is not None
     if reduced:
         criterion = copy.copy(criterion)
         criterion.reduction = "none"
@@ -446,9 +450,9 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
             ) from problem
         items = number_of(targets)
         plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-        # a loss of torch averages over the rest of an item; other shapes come from broadcasting over items
+        # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
         if plain and reduced and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items:
-            return each.flatten(1).mean(1)
+            return each.flatten(1).sum(1) if reduction in ("sum", "batchmean") else each.flatten(1).mean(1)
         if tuple(each.shape) != (items,):
             allowed = (
                 f"one for each item, shape ({items},): leave out mean and sum, and give outputs {_shapes(outputs)} and "

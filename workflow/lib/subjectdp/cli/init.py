@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +160,11 @@ def _print_result(out: Path, content: Content, given: Mapping[str, Any], options
 
 
 def _described(column: pd.Series[Any]) -> tuple[str, str, int, int]:
-    numbers = pd.to_numeric(column, errors="coerce")
-    kind = "numbers" if numbers.notna().sum() == column.notna().sum() else "words"
-    return str(column.name), kind, column.nunique(), int(column.isna().sum())
+    missing, given = int(column.isna().sum()), column.dropna()
+    if len(given) and not isinstance(given.iloc[0], Hashable):
+        return str(column.name), "lists", len(given), missing
+    numbers = pd.to_numeric(given, errors="coerce")
+    return str(column.name), "numbers" if numbers.notna().all() else "words", given.nunique(), missing
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:

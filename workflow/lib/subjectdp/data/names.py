@@ -6,7 +6,7 @@ two subjects, and the guarantee would not be that of the person. A name never be
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set, Sized
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -20,7 +20,8 @@ LONGEST_NAME = 200  # characters
 MISSING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "none", "<na>", "nat", "nil"})
 """Texts that stand for a missing value, whatever their case: what R, pandas, spreadsheets and databases write."""
 
-_WHOLE = re.compile(r"([+-]?\d+)\.0+")  # what pandas makes of whole numbers where one is missing
+# What pandas makes of whole numbers where one is missing, "7.0", and text of the same number, "007".
+_WHOLE = re.compile(r"([+-]?)0*(\d+?)(?:\.0+)?", re.ASCII)
 
 
 def check_name(name: str, kind: str, where: str) -> None:
@@ -49,8 +50,8 @@ def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
 def person(value: Any, kind: str = "a subject's name", where: str = "subjects") -> str:
     """The name that a value stands for: that of a subject, a silo or a class.
 
-    Equal numbers have one name, whatever their type (1, 1.0, "1.0", a tensor); text is composed (Unicode NFKC) and
-    stripped; the parts of a tuple are named one by one.
+    Equal whole numbers have one name, whatever their type (1, 1.0, "1.0", "001", a tensor); text is composed (Unicode
+    NFKC) and stripped; the parts of a tuple are named one by one.
 
     Raises:
         DataError: a missing value (None, NaN, pd.NA, NaT, or one of :data:`MISSING`), characters that cannot be seen,
@@ -75,7 +76,9 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
     if not name.isprintable():
         raise DataError(f"{where}: expected {kind} of printable characters, got {in_words(name)}.")
     whole = _WHOLE.fullmatch(name)
-    return whole[1] if whole else name
+    if whole is None:
+        return name
+    return whole[2] if whole[1] != "-" or whole[2] == "0" else f"-{whole[2]}"
 
 
 def numbered(subjects: Any, items: int, kind: str = "subject") -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -90,7 +93,8 @@ def numbered(subjects: Any, items: int, kind: str = "subject") -> tuple[NDArray[
         ConfigError: another number of subjects, or no sequence of them.
         DataError: a subject that is missing, or that names nobody (:func:`person`).
     """
-    if isinstance(subjects, str | bytes | Mapping | Set) or getattr(subjects, "ndim", 1) != 1:
+    listed = isinstance(subjects, Sized) and not isinstance(subjects, str | bytes | Mapping | Set)
+    if not listed or getattr(subjects, "ndim", 1) != 1:
         raise expected(f"{kind}s", type(subjects).__name__, f"a list with the {kind} of each item, by position")
     if len(subjects) != items:
         raise expected(f"{kind}s", len(subjects), f"one for each of the {items} items")

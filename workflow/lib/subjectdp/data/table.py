@@ -209,7 +209,9 @@ class _Columns:
             if not missing.any():
                 return {name: scaled}
             return {name: np.nan_to_num(scaled), f"{name} missing": missing.astype(np.float32)}
-        words = np.array([person(each, "a value") if not no else "" for each, no in zip(column, missing, strict=True)])
+        where = f"{self.path}, {name}"
+        named = (person(each, "a value", where) if not no else "" for each, no in zip(column, missing, strict=True))
+        words = np.array(list(named))
         found = sorted(set(words[~missing].tolist()))
         if len(found) > _MOST_WORDS:
             raise DataError(
@@ -290,7 +292,7 @@ def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, di
     dropped: set[str] = set()
     parts = []
     for file in files:
-        part = _parquet(file) if file.suffix == ".parquet" else _csv(file)
+        part = _parquet(file) if _ending(file) == ".parquet" else _csv(file)
         for level in file.relative_to(path).parts[:-1] if path.is_dir() else ():
             key, equals, value = level.partition("=")
             if equals and key not in part.columns:
@@ -312,8 +314,8 @@ def _files(path: Path) -> list[Path]:
         found = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_")))
     else:
         found = [path]
-    kinds = {each.suffix == ".parquet" for each in found}
-    good = [each for each in found if each.suffix == ".parquet" or Path(each.name.removesuffix(".gz")).suffix in _TEXT]
+    kinds = {_ending(each) == ".parquet" for each in found}
+    good = [each for each in found if _ending(each) in (".parquet", *_TEXT)]
     if not found or len(good) < len(found) or len(kinds) > 1:
         wrong = next((each for each in found if each not in good), path)
         raise DataError(f"{wrong}: expected files that end in .parquet, or in .csv, .tsv or .txt, with or without .gz.")
@@ -322,10 +324,14 @@ def _files(path: Path) -> list[Path]:
     return good
 
 
+def _ending(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
 def _csv(path: Path) -> pd.DataFrame:
     """All cells as text; a blank line is no row, and what a short row lacks is empty."""
     try:
-        opened = gzip.open if path.suffix == ".gz" else open
+        opened = gzip.open if path.suffix.lower() == ".gz" else open
         with opened(path, "rt", encoding="utf-8-sig") as lines:
             header = next((line for line in lines if line.strip()), "")
         mark = first_row(header)[1]

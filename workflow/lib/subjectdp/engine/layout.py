@@ -140,6 +140,13 @@ def in_words(what: str) -> Iterator[None]:
         raise ModelError(f"{what} cannot be trained privately: {type(problem).__name__}: {first}") from problem
 
 
+_OF_EMBEDDINGS = {
+    "max_norm": "max_norm, which changes the rows that the items read",
+    "scale_grad_by_freq": "scale_grad_by_freq, which counts over the items of a batch",
+    "sparse": "sparse, whose gradients no rule clips",
+}
+
+
 def refuse_by_name(model: nn.Module) -> None:
     """Raises ModelError for layers that no rule and no other way can train."""
     for name, module in model.named_modules():
@@ -151,10 +158,9 @@ def refuse_by_name(model: nn.Module) -> None:
             )
         elif isinstance(module, nn.RNNBase) and module.dropout and module.training:
             problem = "draws numbers between its layers: set dropout=0, or stack layers with nn.Dropout between them"
-        elif getattr(module, "max_norm", None) is not None:
-            problem = "has max_norm, which changes the rows that the items read: leave it out"
-        elif getattr(module, "scale_grad_by_freq", False):
-            problem = "has scale_grad_by_freq, which counts over the items of a batch: leave it out"
+        elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            chosen = [text for option, text in _OF_EMBEDDINGS.items() if getattr(module, option) not in (None, False)]
+            problem = f"has {chosen[0]}: leave it out" if chosen else None
         if problem is not None:
             raise ModelError(f"Layer {name!r} is {type(module).__name__}: it {problem}.")
 

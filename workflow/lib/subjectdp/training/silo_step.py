@@ -339,4 +339,5 @@ def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor
     parameters = {name: value.detach() for name, value in model.named_parameters()}
     gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, labels)
     in_order = (gradients[name] for name in engine.flat.shapes)  # of the vector, where convolutions are channels-last
-    return torch.cat([(g.permute(0, 1, 3, 4, 2) if g.dim() == 5 else g).flatten(1) for g in in_order], dim=1)
+    rows = (g.permute(0, 1, 3, 4, 2) if g.dim() == 5 else g for g in in_order)
+    return torch.cat([g.reshape(len(labels), -1) for g in rows], dim=1)

@@ -197,7 +197,7 @@ class SubjectPrivacyEngine(Spending):
         Raises:
             PrivacyError: the state is that of another plan: its steps cannot be added to this one's.
         """
-        if state["plan"] != plain(self.plan):
+        if state.get("plan") != plain(self.plan):
             raise PrivacyError("Expected the state of an engine with the same data, sampling, clipping and noise.")
         self._steps = max(self._steps, int(state["steps"]))
         self._draws = max(self._draws, int(state.get("draws", state["steps"])))

@@ -446,7 +446,7 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
         except (TypeError, ValueError, IndexError, RuntimeError) as problem:
             raise ModelError(
                 f"The criterion does not take the module's outputs {_shapes(outputs)} and targets {_shapes(targets)}: "
-                f"{problem}"
+                f"{problem}. What the loop does to them in between belongs into the module or into the criterion."
             ) from problem
         items = number_of(targets)
         plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)

@@ -144,16 +144,19 @@ class ReleaseSettings:
             if getattr(self, name) not in values:
                 raise unknown(name, str(getattr(self, name)), values)
         whole_number("rounds", self.rounds)
-        numbers = ("clip_norm", "delta", "epsilon", "learning_rate")
-        check_numbers(self, ("local_steps", "items", "silos_per_subject"), numbers, from_zero=("noise_multiplier",))
+        numbers = ("clip_norm", "delta", "epsilon", "learning_rate", "averaged_rounds")
+        from_zero = ("noise_multiplier", "momentum")
+        check_numbers(self, ("local_steps", "items", "silos_per_subject"), numbers, from_zero)
         if (self.epsilon is None) == (self.noise_multiplier is None):
             given = "neither" if self.epsilon is None else "both"
             raise expected("one of noise_multiplier and epsilon", given, "given")
         if self.clip == "gradient" and self.local_steps != 1:
             raise expected("local_steps", self.local_steps, 'left out without clip="update": a round is one step')
-        if not 0 <= self.momentum < 1:
+        if self.momentum >= 1:
             raise expected("momentum", self.momentum, "at least 0 and below 1")
-        if self.averaged_rounds is not None and not 0 < self.averaged_rounds <= 1:
+        if self.optimizer == "sgd" and self.momentum != type(self).momentum:
+            raise expected("momentum", self.momentum, "left out with optimizer='sgd', which does not read it")
+        if self.averaged_rounds is not None and self.averaged_rounds > 1:
             raise expected("averaged_rounds", self.averaged_rounds, "above 0 and at most 1")
 
     def plan(self, counts: Counts) -> PrivacyPlan:
@@ -293,7 +296,7 @@ class SubjectRelease(Spending):
 
         Rounds that were released since then stay counted. Raises PrivacyError for the state of another plan.
         """
-        if state["plan"] != plain(self.plan):
+        if state.get("plan") != plain(self.plan):
             raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
         self._steps, self._loads = max(self._steps, int(state["rounds"])), self._loads + 1
         own = key_int(self._seed, Purpose.NOISE, "loaded", self._loads, self._steps)

@@ -435,8 +435,7 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``.
     """
     reduction = getattr(criterion, "reduction", None)
-    reduced = reduction is not None
-    if reduced:
+    if reduction is not None:
         criterion = copy.copy(criterion)
         criterion.reduction = "none"
 
@@ -451,7 +450,8 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
         items = number_of(targets)
         plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
-        if plain and reduced and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items:
+        same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
+        if same and reduction is not None:
             return each.flatten(1).sum(1) if reduction in ("sum", "batchmean") else each.flatten(1).mean(1)
         if tuple(each.shape) != (items,):
             allowed = (

@@ -152,10 +152,10 @@ class ReleaseSettings:
             raise expected("one of noise_multiplier and epsilon", given, "given")
         if self.clip == "gradient" and self.local_steps != 1:
             raise expected("local_steps", self.local_steps, 'left out without clip="update": a round is one step')
-        if self.momentum >= 1:
-            raise expected("momentum", self.momentum, "at least 0 and below 1")
-        if self.optimizer == "sgd" and self.momentum != type(self).momentum:
-            raise expected("momentum", self.momentum, "left out with optimizer='sgd', which does not read it")
+        if self.momentum >= 1 or (self.optimizer == "sgd" and self.momentum != type(self).momentum):
+            raise expected(
+                "momentum", self.momentum, "below 1, and left out with optimizer='sgd', which does not read it"
+            )
         if self.averaged_rounds is not None and self.averaged_rounds > 1:
             raise expected("averaged_rounds", self.averaged_rounds, "above 0 and at most 1")
 

@@ -140,13 +140,6 @@ def in_words(what: str) -> Iterator[None]:
         raise ModelError(f"{what} cannot be trained privately: {type(problem).__name__}: {first}") from problem
 
 
-_OF_EMBEDDINGS = {
-    "max_norm": "max_norm, which changes the rows that the items read",
-    "scale_grad_by_freq": "scale_grad_by_freq, which counts over the items of a batch",
-    "sparse": "sparse, whose gradients no rule clips",
-}
-
-
 def refuse_by_name(model: nn.Module) -> None:
     """Raises ModelError for layers that no rule and no other way can train."""
     for name, module in model.named_modules():
@@ -159,8 +152,9 @@ def refuse_by_name(model: nn.Module) -> None:
         elif isinstance(module, nn.RNNBase) and module.dropout and module.training:
             problem = "draws numbers between its layers: set dropout=0, or stack layers with nn.Dropout between them"
         elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            chosen = [text for option, text in _OF_EMBEDDINGS.items() if getattr(module, option) not in (None, False)]
-            problem = f"has {chosen[0]}: leave it out" if chosen else None
+            options = ("max_norm", "scale_grad_by_freq", "sparse")
+            beyond = next((name for name in options if getattr(module, name) not in (None, False)), None)
+            problem = f"has {beyond}, which acts beyond an item's own gradient: leave it out" if beyond else None
         if problem is not None:
             raise ModelError(f"Layer {name!r} is {type(module).__name__}: it {problem}.")
 

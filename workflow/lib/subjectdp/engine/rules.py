@@ -424,7 +424,7 @@ class ItemGradients:
     gradients: dict[str, Tensor]
 
     def squared_norms(self, grouping: Grouping) -> Squares:
-        squares = [squared_rows(group_sums(_as_rows(g), grouping)) for g in self.gradients.values()]
+        squares = [squared_rows(group_sums(g.reshape(len(g), -1), grouping)) for g in self.gradients.values()]
         return Squares(torch.stack(squares).sum(0))
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
@@ -432,9 +432,4 @@ class ItemGradients:
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         for name, gradient in self.gradients.items():
-            into.add(name, coefficients.items @ _as_rows(gradient))
-
-
-def _as_rows(gradients: Tensor) -> Tensor:
-    """(B, d); a parameter without dimensions has one number an item."""
-    return gradients.flatten(1) if gradients.dim() > 1 else gradients.unsqueeze(1)
+            into.add(name, coefficients.items @ gradient.reshape(len(gradient), -1))

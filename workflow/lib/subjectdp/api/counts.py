@@ -142,16 +142,18 @@ def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
     """
     where = Path(path)
     try:
-        rows = list(csv.DictReader(where.read_text(encoding="utf-8-sig").splitlines(), skipinitialspace=True))
+        reader = csv.DictReader(where.read_text(encoding="utf-8-sig").splitlines(), skipinitialspace=True)
+        rows, names = list(reader), reader.fieldnames or ()
     except (OSError, UnicodeDecodeError) as problem:
         raise DataError(f"Cannot read {where}: {problem}.") from problem
-    known = [name for name in ("silo", "items", "people", "cap") if rows and name in rows[0]]
-    if known[:2] != ["silo", "items"] or len(known) < len(rows[0]):
+    known = [name for name in ("silo", "items", "people", "cap") if rows and name in names]
+    if known[:2] != ["silo", "items"] or len(known) < len(names):
         raise DataError(f"{where}, line 1: expected the columns silo and items, and perhaps people and cap.")
     found: dict[str, list[int]] = {}
     for line, row in enumerate(rows, 2):
         name, numbers = person(row["silo"], "a silo", f"{where}, line {line}"), [_whole(row[key]) for key in known[1:]]
-        if name in found or any(number is None or not 1 <= number <= _LARGEST for number in numbers):
+        more = any(map(str.strip, row.get(None, ())))  # cells beyond the header
+        if more or name in found or any(number is None or not 1 <= number <= _LARGEST for number in numbers):
             raise DataError(f"{where}, line {line}: expected another silo, and whole numbers from 1 on.")
         found[name] = [number for number in numbers if number is not None]
     columns: dict[str, Any] = dict(zip(known[1:], zip(*found.values(), strict=True), strict=True))
@@ -191,7 +193,12 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
         )
     columns = operator.itemgetter(*map(header.index, COLUMNS))
     lines = ((f"{where}, line {reader.line_num}", row) for row in reader if any(map(str.strip, row)))
-    return _counted(str(where), ((place, columns(row) if len(row) >= len(header) else None) for place, row in lines))
+    return _counted(str(where), ((place, columns(row) if _fits(row, header) else None) for place, row in lines))
+
+
+def _fits(row: list[str], header: list[str]) -> bool:
+    """Whether a row has a cell for each column, and beyond them none but empty ones: 1,000 may be two cells."""
+    return len(row) >= len(header) and not any(map(str.strip, row[len(header) :]))
 
 
 def as_counts(source: Source) -> Counts | SiloSizes:
@@ -308,7 +315,7 @@ def _counted(name: str, rows: Iterable[tuple[str, Any]]) -> Counts:
 def _read(row: Any, name_of: Callable[[Any, str], str]) -> tuple[str, str, int] | str:
     """Subject, silo and items of a row, or what is wrong with it."""
     if not isinstance(row, Iterable) or isinstance(row, str) or len(values := list(row)) != 3:
-        return f"expected {', '.join(COLUMNS)}, got {'too few columns' if row is None else repr(row)}."
+        return f"expected {', '.join(COLUMNS)}, got {'too few columns, or too many' if row is None else repr(row)}."
     try:
         subject, silo = name_of(values[0], "a subject"), name_of(values[1], "a silo")
     except DataError as problem:

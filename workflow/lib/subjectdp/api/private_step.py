@@ -433,7 +433,10 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
 
     An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``.
+    ModelError for a criterion that has parameters to train.
     """
+    if isinstance(criterion, nn.Module) and any(each.requires_grad for each in criterion.parameters()):
+        raise ModelError("Expected a criterion without parameters to train: make them the module's, or freeze them.")
     reduction = getattr(criterion, "reduction", None)
     if reduction is not None:
         criterion = copy.copy(criterion)

@@ -211,6 +211,7 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
     if chosen is None or missing:
         raise ConfigError(f"Expected {missing} to be given (or --run, or --config).")
     _check_ranges(options)
+    schedule_of(options).check_steps(chosen)
     facts = _equal_silos(options) if listed_silos(options) is None else _counted(options)
     plan = draft_plan(chosen, facts, _settings(options, facts, chosen))
     q = options.sampling_probability

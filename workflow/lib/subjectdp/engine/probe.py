@@ -153,7 +153,7 @@ class _Trial:
             if not torch.equal(value, before[name]):
                 raise ModelError(
                     f"Expected a model that a forward pass in training mode leaves as it is, {name!r} keeps values of "
-                    "the items."
+                    "the items, which no noise covers, or counts: count in the loop."
                 )
 
     def check_with_loop(self) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from safetensors.torch import load_file
 
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.partition import Partition
-from subjectdp.data.prepare import fetch_sources, read_source
+from subjectdp.data.prepare import generate, read_source
 from subjectdp.data.store import PreparedData
+from subjectdp.engine.flat import FlatParameters
 from subjectdp.federation.proposal import ROUND, Proposal, pack, propose, unpack
 from subjectdp.federation.server import FederationFile, lead, read_federation, server_inputs
 from subjectdp.federation.silo import Silo
 from subjectdp.federation.site import Site, load_site, own_items, read_site_data
+from subjectdp.models.build import build_model
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
@@ -75,18 +78,24 @@ def run_sections(name: str = "local_item_dp", **changes: Any) -> dict[str, Any]:
     return base
 
 
-def write_leaf(folder: Path, users: Mapping[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> None:
-    """LEAF's JSON of some users' images and labels."""
-    (folder / "all_data").mkdir(parents=True, exist_ok=True)
-    content = {
-        "users": list(users),
-        "num_samples": [len(labels) for _, labels in users.values()],
-        "user_data": {
-            name: {"x": (images.reshape(len(labels), -1) / 255).tolist(), "y": labels.tolist()}
-            for name, (images, labels) in users.items()
-        },
-    }
-    (folder / "all_data" / "all_data_0.json").write_text(json.dumps(content))
+@cache
+def leaf_texts() -> list[str]:
+    """LEAF's JSON of each silo: writer i's images lie half at silo i, half at silo i + 1."""
+    with TemporaryDirectory() as name:
+        generate("femnist", Path(name), WRITERS, ITEMS, seed=3)
+        content = read_source(DataConfig.model_validate(EMBEDDED), Path(name))
+    users: list[dict[str, Any]] = [{} for _ in range(SILOS)]
+    people = zip(content.subject_ids, content.first_items.tolist(), content.items.tolist(), strict=True)
+    for number, (subject, first, count) in enumerate(people):
+        middle = first + count // 2
+        for silo, part in ((number, slice(first, middle)), (number + 1, slice(middle, first + count))):
+            images = content.features[part].reshape(-1, 28 * 28) / 255
+            users[silo % SILOS][subject] = {"x": images.tolist(), "y": content.labels[part].tolist()}
+    counts = [[len(user["y"]) for user in held.values()] for held in users]
+    contents = (
+        {"users": list(held), "num_samples": n, "user_data": held} for held, n in zip(users, counts, strict=True)
+    )
+    return [json.dumps(each) for each in contents]
 
 
 @dataclass
@@ -102,17 +111,23 @@ class World:
         return read_federation(self.server)
 
     @cached_property
-    def inputs(self) -> RunInputs:
-        return proposed(self.file)[0]
+    def proposed(self) -> tuple[RunInputs, Proposal]:
+        return proposed(self.file)
 
-    @cached_property
+    @property
+    def inputs(self) -> RunInputs:
+        return self.proposed[0]
+
+    @property
     def proposal(self) -> Proposal:
-        return proposed(self.file)[1]
+        return self.proposed[1]
 
     @cached_property
     def model(self) -> torch.Tensor:
         """The initial model."""
-        return GlobalModel(make_federation(self.inputs, CPU)).vector
+        run, data = self.inputs.run, self.inputs.prepared
+        model = build_model(str(run.model.name), data.outputs, data.kind, run.seed, run.model.parameters, data.shape)
+        return FlatParameters(model).vector
 
     def request(self, round_: int = 1, model: torch.Tensor | None = None, ask: str = ROUND, **changes: Any) -> bytes:
         """What the server asks of a silo, with ``changes`` of the proposal."""
@@ -186,23 +201,12 @@ class Here:
 
 
 def make_world(folder: Path, name: str = "local_item_dp", **changes: Any) -> World:
-    """Writer i's images lie half at silo i, half at silo i + 1; the server has other, made-up ones."""
-    folder.mkdir(parents=True, exist_ok=True)
-    held = DataConfig.model_validate({**EMBEDDED, "embedded": {**EMBEDDED["embedded"], "seed": 3}})  # type: ignore[dict-item]
-    source = folder / "made"
-    fetch_sources(held, source)
-    content = read_source(held, source)
-    users: list[dict[str, Any]] = [{} for _ in range(SILOS)]
-    for number, (subject, first, count) in enumerate(
-        zip(content.subject_ids, content.first_items.tolist(), content.items.tolist(), strict=True)
-    ):
-        middle = first + count // 2
-        for silo, part in ((number, slice(first, middle)), (number + 1, slice(middle, first + count))):
-            users[silo % SILOS][subject] = (content.features[part], content.labels[part])
+    """The silos have the people of ``leaf_texts``; the server has other, made-up ones."""
     run = run_sections(name, **changes)
     sites = []
-    for silo in range(SILOS):
-        write_leaf(folder / f"leaf-{silo}", users[silo])
+    for silo, text in enumerate(leaf_texts()):
+        (folder / f"leaf-{silo}" / "all_data").mkdir(parents=True, exist_ok=True)
+        (folder / f"leaf-{silo}" / "all_data" / "all_data_0.json").write_text(text)
         site = {
             "silo": silo,
             "folder": f"silo-{silo}",

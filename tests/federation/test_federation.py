@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cli.commands import refused, run_json, said
 from federation.world import ALGORITHMS, Here, World, make_world, proposed
@@ -40,7 +41,7 @@ def test_a_federation_gives_the_bits_of_the_simulation(name: str, tmp_path: Path
 def test_silos_throw_their_own_coins_for_people(tmp_path: Path) -> None:
     """SubjectSampling: not the simulation's bits, since a silo throws no coin for people that it does not know."""
     changes = {"privacy": {"noise_source": "secure"}, "subject": {"sampling_probability": 0.5}}
-    world = make_world(tmp_path, "subject_sampling", **changes)
+    world = make_world(tmp_path, "subject_sampling", training={"sampling_fraction": None}, **changes)
     silos = world.silos()
     folder = world.lead(silos)
     assert (folder / "model.safetensors").is_file() and all(silo.said("round 3 answered") for silo in silos.values())
@@ -273,8 +274,6 @@ def test_what_a_simulation_alone_reads_is_refused_of_the_server(
     ],
 )
 def test_a_silos_file_is_checked(line: str, message: str, world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    key = line.partition(":")[0]
-    lines = [kept for kept in world.sites[0].read_text().splitlines() if not kept.startswith((key, "  ", "data"))]
-    data = [] if key == "data" else [f"data: {{source: leaf_json, path: {world.folder / 'leaf-0'}}}"]
-    world.sites[0].write_text("\n".join([*lines, *data, line]))
+    changed = {**yaml.safe_load(world.sites[0].read_text()), **yaml.safe_load(line)}
+    world.sites[0].write_text(yaml.safe_dump(changed))
     assert message in refused(capsys, "silo", world.sites[0])

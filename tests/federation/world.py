@@ -15,6 +15,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from subjectdp.config.scenario import merge
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.partition import Partition
 from subjectdp.data.prepare import generate, read_source
@@ -32,46 +33,30 @@ from subjectdp.training.rounds import GlobalModel, run_round
 SILOS, WRITERS, ITEMS = 3, 9, 20
 EMBEDDED = {"source": "embedded", "embedded": {"subjects": WRITERS, "items_per_subject": ITEMS, "seed": 5}}
 
+OWN_NOISE = {"own_noise_only": True}
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    "fed_avg": {"algorithm": "fed_avg"},
-    "local_item_dp": {"algorithm": "local_item_dp"},
-    "capped_item_dp": {"algorithm": "capped_item_dp"},
-    "higrad_avg_dp": {"algorithm": "higrad_avg_dp"},
-    "subject_release": {"algorithm": "subject_release", "subject": {"weights": "fixed"}},
-    "uldp_fl": {
-        "algorithm": "uldp_fl",
-        "subject": {"weights": "fixed"},
-        "joint": {"own_noise_only": True},
-        "training": {"local_steps": 2},
-    },
-    "joint_noise": {"algorithm": "joint_noise", "joint": {"own_noise_only": True}},
-    "joint_noise skellam": {
-        "algorithm": "joint_noise",
-        "joint": {"own_noise_only": True, "noise": "skellam"},
-        "privacy": {"accountant": "rdp"},
-    },
-    "local_group_dp": {"algorithm": "local_group_dp"},
-    "user_ldp": {"algorithm": "user_ldp"},
-    "joint_noise update": {"algorithm": "joint_noise", "joint": {"own_noise_only": True, "clipping": "update"}},
+    **dict.fromkeys(("fed_avg", "local_item_dp", "capped_item_dp", "higrad_avg_dp", "local_group_dp", "user_ldp"), {}),
+    "subject_release": {"subject": {"weights": "fixed"}, "training": {"local_steps": 1, "sampling_fraction": None}},
+    "uldp_fl": {"subject": {"weights": "fixed"}, "joint": OWN_NOISE, "training": {"sampling_fraction": None}},
+    "joint_noise": {"joint": OWN_NOISE},
+    "joint_noise skellam": {"joint": {**OWN_NOISE, "noise": "skellam"}, "privacy": {"accountant": "rdp"}},
+    "joint_noise update": {"joint": {**OWN_NOISE, "clipping": "update"}},
 }
 
 
 def run_sections(name: str = "local_item_dp", **changes: Any) -> dict[str, Any]:
     """A run of the federation; ``changes`` go into its sections."""
-    one_step = name in ("subject_release",)
-    training = {"rounds": 3, "local_steps": 1 if one_step else 2, "sampling_fraction": None if one_step else 0.25}
-    if name in ("uldp_fl", "subject_sampling"):
-        training["sampling_fraction"] = None
     base: dict[str, Any] = {
+        "algorithm": name.partition(" ")[0],
         "seed": 0,
         "data": EMBEDDED,
         "partition": {"silos": SILOS, "max_items_per_subject": 8, "silos_per_subject": 2},
         "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3, "noise_source": "reproducible"},
-        "training": {**training, "optimizer": {"learning_rate": 0.1}},
+        "training": {"rounds": 3, "local_steps": 2, "sampling_fraction": 0.25, "optimizer": {"learning_rate": 0.1}},
         "model": {"name": "small_cnn", "parameters": {"width": 4}},
         "performance": {"device": "cpu"},
     }
-    for key, value in [*ALGORITHMS.get(name, {"algorithm": name}).items(), *changes.items()]:
+    for key, value in [*ALGORITHMS.get(name, {}).items(), *changes.items()]:
         base[key] = {**base.get(key, {}), **value} if isinstance(value, dict) else value
     if name == "fed_avg":
         base.pop("privacy")
@@ -131,7 +116,7 @@ class World:
 
     def request(self, round_: int = 1, model: torch.Tensor | None = None, ask: str = ROUND, **changes: Any) -> bytes:
         """What the server asks of a silo, with ``changes`` of the proposal."""
-        sent = deep(self.proposal.model_dump(mode="json"), changes)
+        sent = merge(self.proposal.model_dump(mode="json"), changes)
         return pack({"ask": ask, "proposal": sent, "round": round_}, self.model if model is None else model)
 
     def silos(self, **changes: Any) -> dict[int, TalkingSilo]:
@@ -151,11 +136,6 @@ class World:
         """Whether a run's final model is the simulation's, bit by bit."""
         found, expected = load_file(folder / "model.safetensors"), simulated(self)
         return found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
-
-
-def deep(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with ``changes`` at any depth."""
-    return {**base, **{k: deep(base[k], v) if isinstance(v, dict) and k in base else v for k, v in changes.items()}}
 
 
 class TalkingSilo:

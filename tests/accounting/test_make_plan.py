@@ -198,21 +198,9 @@ def test_sound_refuses_data_dependent_noise_and_divisor() -> None:
 # --- cache and serialisation --------------------------------------------------------------------------------------
 
 
-def test_calibrations_are_cached_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = settings(cache_dir=str(tmp_path), rounds=7)
-    cache.forget()
-    first = make_plan(plans.HIGRAD_V3, facts(), chosen)
-    assert len(list(tmp_path.glob("*.json"))) == 1
-    cache.forget()
-
-    def never(*_: object) -> float:
-        raise AssertionError("calibrated although cached")
-
-    monkeypatch.setattr("subjectdp.accounting.published.calibrate_noise_multiplier", never)
-    assert make_plan(plans.HIGRAD_V3, facts(), chosen) == first
-
-
-def test_a_corrupt_cache_file_is_replaced(tmp_path: Path) -> None:
+def test_calibrations_are_cached_on_disk_and_a_corrupt_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chosen = settings(cache_dir=str(tmp_path), rounds=7)
     cache.forget()
     first = make_plan(plans.HIGRAD_V3, facts(), chosen)
@@ -224,6 +212,9 @@ def test_a_corrupt_cache_file_is_replaced(tmp_path: Path) -> None:
         cache.forget()
         assert make_plan(plans.HIGRAD_V3, facts(), chosen) == first
         assert json.loads(file.read_text())["value"] == noise
+    cache.forget()
+    monkeypatch.setattr("subjectdp.accounting.published.calibrate_noise_multiplier", pytest.fail)  # if asked
+    assert make_plan(plans.HIGRAD_V3, facts(), chosen) == first
 
 
 def test_delta_that_underflows_in_the_group_rule() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from cli.commands import ROOT, SCENARIOS, SMOKE, Captured, refused, run_json, said
 from subjectdp import __version__
+from subjectdp.cli.doctor import generated_files
 from subjectdp.cli.main import build_parser, main
 from subjectdp.cli.run_folders import read_run_folder
 from subjectdp.config import load_run, load_scenario
@@ -150,8 +151,13 @@ def test_inspect_of_real_data(capsys: Captured) -> None:
 def test_schema(tmp_path: Path, capsys: Captured) -> None:
     assert json.loads(said(capsys, "schema"))["$defs"]["RunConfig"]
     said(capsys, "schema", "--check", "--folder", tmp_path, code=1)
-    said(capsys, "schema", "--write", "--folder", tmp_path)
+    written = said(capsys, "schema", "--write", "--folder", tmp_path)
+    assert {Path(line).name for line in written.splitlines()} == set(generated_files(tmp_path))
+    assert said(capsys, "schema", "--write", "--folder", tmp_path) == ""
     assert said(capsys, "schema", "--check", "--folder", tmp_path) == ""
+    (tmp_path / "config.schema.json").write_text("{}")
+    (line,) = said(capsys, "schema", "--check", "--folder", tmp_path, code=1).splitlines()
+    assert "config.schema.json is not up to date" in line
     said(capsys, "schema", "--check", "--folder", ROOT / "config")
 
 

@@ -1,54 +1,20 @@
-"""Two people who have never seen the project: from a table of one's own to its ε, and from a claim to its verdict."""
+"""Somebody who has never seen the project: from a paper's claim to its verdict on the front page."""
 
-import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import pytest
 
-from cli.commands import SCENARIOS, run
+from cli.commands import SCENARIOS
 from figures.fake_runs import grid, write_runs
-from subjectdp.config.run import RunConfig
-from subjectdp.data.partition import make_partition
-from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.report.paper_accounting import write_paper_accounting
 from subjectdp.report.results_page import ResultSources, write_results_page
 from subjectdp.report.scorecard import Evidence, scorecard
 from subjectdp.report.tables import runs_summary
 from subjectdp.report.targets import read_targets
 from subjectdp.results.collect import collect_scenario
-from subjectdp.training.run import train_run
 
 TARGETS = SCENARIOS.parent / "targets.csv"
-
-
-def test_my_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A table of one's own: looked at, prepared, trained, with the ε of the people in it."""
-    rng = np.random.default_rng(0)
-    people = rng.integers(0, 40, 600)
-    x = rng.normal(size=600)
-    table = tmp_path / "mine.csv"
-    pd.DataFrame({"who": people, "site": people % 3, "ill": (x > 0).astype(int), "x": x}).to_csv(table, index=False)
-    options = ["--path", str(table), "--label", "ill", "--subject", "who", "--silo", "site"]
-    code, out, _ = run(capsys, "inspect", "table", *options)
-    assert code == 0 and "40" in out
-    config = {
-        "data": {"source": "table", "path": str(table), "label": "ill", "subject": "who", "silo": "site"},
-        "partition": {"silos": 3, "distribution": "inherent", "max_items_per_subject": 4},
-        "algorithm": "capped_item_dp",
-        "privacy": {"mode": "sound", "epsilon": 8, "delta": 1e-5},
-        "training": {"rounds": 2, "local_steps": 2, "batch_size": 20, "optimizer": {"learning_rate": 0.5}},
-        "model": {"name": "linear"},
-    }
-    described = RunConfig.model_validate(config)
-    fetch_sources(described.data, tmp_path / "source")
-    prepare_dataset(described.data, tmp_path / "source", tmp_path / "prepared")
-    make_partition(tmp_path / "prepared", tmp_path / "partition", described)
-    train_run(config, tmp_path / "prepared", tmp_path / "partition", tmp_path / "run")
-    sound = json.loads((tmp_path / "run" / "manifest.json").read_text())["privacy"]["sound"]
-    assert 7.9 < sound["subject"]["epsilon"] <= 8
 
 
 def test_does_the_claim_of_higrad_avg_dp_v1_hold(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ Q = 0.0201773  # FEMNIST: 512 of 25 375 items
 DELTA = 1e-5
 POISSON, FIXED = SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE
 ITEM, SUBJECT, SILO = PrivacyUnit.ITEM, PrivacyUnit.SUBJECT, PrivacyUnit.SILO
+CLIPPINGS = (Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT, Clipping.PER_BATCH)
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 
 _BASE = Mechanism(

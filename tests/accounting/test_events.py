@@ -11,7 +11,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
 from scipy import stats
 
-from accounting.plans import FIXED, ITEM, POISSON, SILO, SUBJECT
+from accounting.plans import CLIPPINGS, FIXED, ITEM, POISSON, SILO, SUBJECT
 from subjectdp.accounting import gaussian
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import (
@@ -95,9 +95,7 @@ def _sum(clipping: Clipping, batch: list[tuple[int, np.ndarray]]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("unit", [ITEM, SUBJECT])
-@pytest.mark.parametrize(
-    "clipping", [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT, Clipping.PER_BATCH]
-)
+@pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("sampling", [POISSON, FIXED])
 def test_no_neighbour_moves_the_sum_by_more(clipping: Clipping, sampling: object, unit: object) -> None:
     """Random and adversarial gradients: take j items of a unit out (fixed batches: put j others in)."""

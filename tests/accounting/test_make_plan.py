@@ -166,10 +166,8 @@ def test_unequal_silos_have_their_own_noise() -> None:
 def test_divisors() -> None:
     assert make_plan(plans.LOCAL_ITEM, facts(), settings()).silos[0].divisor == 512
     assert make_plan(plans.USER_LDP, facts(), settings()).silos[0].divisor == 1
-    expected = (
-        make_plan(sound(plans.HIGRAD_V3), facts(), settings(mode=plans.SOUND, noise_multiplier=46.0)).silos[0].divisor
-    )
-    assert expected == approx(480.8, abs=0.5)
+    noisy = settings(mode=plans.SOUND, noise_multiplier=46.0)
+    assert make_plan(sound(plans.HIGRAD_V3), facts(), noisy).silos[0].divisor == approx(480.8, abs=0.5)
 
 
 def test_typical_group_size() -> None:
@@ -198,9 +196,7 @@ def test_sound_refuses_data_dependent_noise_and_divisor() -> None:
 # --- cache and serialisation --------------------------------------------------------------------------------------
 
 
-def test_calibrations_are_cached_on_disk_and_a_corrupt_file_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibrations_are_cached_and_a_broken_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = settings(cache_dir=str(tmp_path), rounds=7)
     cache.forget()
     first = make_plan(plans.HIGRAD_V3, facts(), chosen)

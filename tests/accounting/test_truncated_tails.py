@@ -96,15 +96,12 @@ def exact_epsilon(sigma: float, shift: Shift, delta: float) -> float:
     x = np.linspace(-14 * sigma, shift.sensitivities[-1] + 14 * sigma, 40_001)
     width = x[1] - x[0]
     without = stats.norm.pdf(x, 0, sigma) * width
-    with_unit = sum(
-        p * stats.norm.pdf(x, s, sigma) * width for s, p in zip(shift.sensitivities, shift.probabilities, strict=True)
-    )
+    moves = zip(shift.sensitivities, shift.probabilities, strict=True)
+    with_unit = sum(p * stats.norm.pdf(x, s, sigma) * width for s, p in moves)
 
     def gap(epsilon: float) -> float:
-        sides = [
-            np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((with_unit, without), (without, with_unit))
-        ]
-        return float(max(sides)) - delta
+        sides = (with_unit, without), (without, with_unit)
+        return max(float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in sides) - delta
 
     return float(optimize.brentq(gap, 0.0, 60.0))
 
@@ -151,9 +148,7 @@ def test_the_bound_spends_delta_once() -> None:
 @settings(max_examples=8, deadline=None)
 @given(q=st.floats(0.02, 0.3), k=st.integers(8, 30), sigma=st.floats(0.6, 2.0), steps=st.integers(2, 60))
 @example(q=0.154296875, k=30, sigma=1.21875, steps=56)
-def test_large_epsilon_is_an_upper_bound_and_never_above_the_old_one(
-    q: float, k: int, sigma: float, steps: int
-) -> None:
+def test_large_epsilon_is_an_upper_bound_and_never_above_the_old(q: float, k: int, sigma: float, steps: int) -> None:
     loss = (MixtureSteps(sigma, items(q, k), steps),)
     old = renyi.rough_bound(loss, DELTA)
     stated = epsilon_of(loss, DELTA)  # by large_epsilon from some thousands on; below, it may know no grid

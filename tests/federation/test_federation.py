@@ -255,9 +255,7 @@ def test_items_of_another_kind_are_refused(world: World, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("section", "value"), [("partition", {"distribution": "power"}), ("data", {"subjects": 4})])
-def test_what_a_simulation_alone_reads_is_refused_of_the_server(
-    section: str, value: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_a_simulation_alone_reads_is_refused(section: str, value: dict[str, Any], tmp_path: Path) -> None:
     world = make_world(tmp_path, **{section: value})
     with pytest.raises(ConfigError, match=f"run.{section}.*left out in a federation"):
         proposed(world.file)

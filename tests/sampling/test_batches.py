@@ -215,9 +215,8 @@ def test_every_subset_of_subjects_has_its_poisson_probability(q: float) -> None:
 
 
 def test_a_round_has_coins_of_its_own_and_so_has_a_place() -> None:
-    draws = {
-        (r, place): tuple(chosen(60, 0.5, r, *place).tolist()) for r in (1, 2) for place in ((), (0, 0), (0, 1), (1, 0))
-    }
+    places = ((), (0, 0), (0, 1), (1, 0))
+    draws = {(r, place): tuple(chosen(60, 0.5, r, *place).tolist()) for r in (1, 2) for place in places}
     assert len(set(draws.values())) == len(draws)
     assert np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1))
     assert not np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1, seed=1))

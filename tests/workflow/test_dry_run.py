@@ -114,20 +114,19 @@ def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("style", "asked"), [("gpu", "gpu=1"), ("gpu:a100", "gpu_model=a100"), ("gres=gpu:a100:1", "gres=gpu:a100:1")]
+    ("styles", "partitions", "asked"),
+    [
+        ("gpu", "big", ("gpu=1", "slurm_partition=big")),
+        ("gres=gpu:a100:1", "big", ("gres=gpu:a100:1", "slurm_partition=big")),
+        ("gpu:t4;gpu:a100;gpu:h100", "a;b;c", ("gpu_model=t4", "slurm_partition=a")),  # of short runs
+    ],
 )
-def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, style, asked):
-    jobs = slurm_dry_run(project, GPU=style, GPU_PARTITION="big", RUNS_PER_JOB="1")
+def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, styles, partitions, asked):
+    jobs = slurm_dry_run(project, GPU=styles, GPU_PARTITION=partitions, RUNS_PER_JOB="1")
     assert len(jobs) > 6
-    assert {name for name, text in jobs if "slurm_partition=big" in text} == {"train"}
+    assert {name for name, text in jobs if asked[1] in text} == {"train"}
     assert {name for name, text in jobs if re.search(r"\b(gpu=1|gpu_model=|gres=)", text)} == {"train"}
-    assert all(asked in text for name, text in jobs if name == "train")
-
-
-def test_short_runs_train_on_the_gpus_of_short_runs(project):
-    jobs = slurm_dry_run(project, GPU="gpu:t4;gpu:a100;gpu:h100", GPU_PARTITION="a;b;c", RUNS_PER_JOB="1")
-    trainings = [text for name, text in jobs if name == "train"]
-    assert trainings and all("gpu_model=t4" in text and "slurm_partition=a" in text for text in trainings)
+    assert all(asked[0] in text and asked[1] in text for name, text in jobs if name == "train")
 
 
 def test_a_site_without_gpus_trains_on_its_cpu_partition(project):

@@ -147,13 +147,6 @@ def test_inspect_of_generated_data(capsys: Captured) -> None:
     assert (content["dataset"], content["synthetic"], content["users"]) == ("shakespeare", True, 60)
 
 
-@pytest.mark.skipif("SUBJECTDP_REAL_DATA" not in os.environ, reason="SUBJECTDP_REAL_DATA names no folder")
-def test_inspect_of_real_data(capsys: Captured) -> None:
-    zipped = Path(os.environ["SUBJECTDP_REAL_DATA"]) / "femnist_leaf_180_writers.zip"
-    content = run_json(capsys, "inspect", "femnist", "--source", "leaf_json", "--path", zipped)
-    assert (content["users"], content["items"], content["classes"]) == (180, 27696, 62)
-
-
 def test_schema(tmp_path: Path, capsys: Captured) -> None:
     assert json.loads(said(capsys, "schema"))["$defs"]["RunConfig"]
     said(capsys, "schema", "--check", "--folder", tmp_path, code=1)

@@ -66,19 +66,17 @@ def test_a_figure_is_a_target_of_its_own(project):
     assert jobs["train"] == len(scenario.runs_of_figure("figure1")) < len(scenario.runs), "no run but its own"
 
 
-LATE = "name: late\nrun: {data: {source: leaf_json, path: /nowhere/leaf}}\n"
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("name: x\nrun: {algorithm: {name: local_itm_dp}}\n", "'local_item_dp'"),
         ("name: x\nrun: {seed: 1, seed: 2}\n", "the key 'seed' is given twice"),
         ("name: x\n__use_yte__: true\n", "__use_yte__ to be absent: Snakemake runs code in such files"),
-        (LATE, "error: Expected data.path to be a file or folder that exists, got '/nowhere/leaf'."),
+        ("name: x\nrun: {data: {source: leaf_json, path: /nowhere/leaf}}\n",
+         "error: Expected data.path to be a file or folder that exists, got '/nowhere/leaf'."),
     ],
     ids=["algorithm", "a key twice", "templates", "what would stop the first job"],
-)
+)  # fmt: skip
 def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, text, told):
     before = set((project.root / "results").rglob("*"))
     file = tmp_path / "scenario.yaml"

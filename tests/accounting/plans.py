@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from subjectdp.accounting.events import Shift, unit_shift
 from subjectdp.plan.plan import (
     AccountingMode,
     Adjacency,
@@ -103,6 +104,11 @@ def settings(**changes: Any) -> PlanSettings:
         batch_size=512,
     )
     return replace(base, **changes)
+
+
+def items(q: float, k: int) -> Shift:
+    """What k items of a subject move a step's sum by, each drawn with probability q."""
+    return unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 25_375)
 
 
 def plan(

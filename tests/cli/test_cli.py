@@ -229,10 +229,8 @@ def test_commands_without_the_pipelines_packages_say_what_to_install() -> None:
 def test_failures_name_rule_and_log() -> None:
     text = "x\nError in rule train:\n    message: None\n    log: results/logs/train/a.log (check)\n"
     text += "Error in rule collect:\n    b\n"
-    assert list(run_command._failures(text)) == [
-        "Rule train failed: see results/logs/train/a.log.",
-        "Rule collect failed.",
-    ]
+    found = list(run_command._failures(text))
+    assert found == ["Rule train failed: see results/logs/train/a.log.", "Rule collect failed."]
     assert list(run_command._failures("one\n\ntwo\n")) == ["one", "two"]
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from subjectdp.accounting.events import Shift, unit_shift
 from subjectdp.plan.plan import (
     AccountingMode,
     Adjacency,
@@ -25,6 +26,7 @@ Q = 0.0201773  # FEMNIST: 512 of 25 375 items
 DELTA = 1e-5
 POISSON, FIXED = SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE
 ITEM, SUBJECT, SILO = PrivacyUnit.ITEM, PrivacyUnit.SUBJECT, PrivacyUnit.SILO
+CLIPPINGS = (Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT, Clipping.PER_BATCH)
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 
 _BASE = Mechanism(
@@ -43,76 +45,35 @@ _BASE = Mechanism(
 )
 LOCAL_ITEM = _BASE
 FED_AVG = replace(_BASE, algorithm="fed_avg", claimed_unit=None, clipping=Clipping.NONE, noise_rule=NoiseRule.NONE)
-USER_LDP = replace(
-    _BASE,
-    algorithm="user_ldp",
-    claimed_unit=SUBJECT,
-    clipping=Clipping.PER_BATCH,
-    divisor_rule=DivisorRule.ONE,
-    published_sampling=PublishedSampling.NONE,
-    horizontal_composition=True,
-)
+_OF_SUBJECTS = replace(_BASE, claimed_unit=SUBJECT, horizontal_composition=True)
+_UNSAMPLED = replace(_OF_SUBJECTS, published_sampling=PublishedSampling.NONE)
+USER_LDP = replace(_UNSAMPLED, algorithm="user_ldp", clipping=Clipping.PER_BATCH, divisor_rule=DivisorRule.ONE)
 USER_LDP_SAMPLED = replace(USER_LDP, variant="v1_sampled", published_sampling=PublishedSampling.ITEM)
 USER_LDP_V3 = replace(USER_LDP, variant="v3", published_local_bound=True)
-LOCAL_GROUP = replace(
-    _BASE,
-    algorithm="local_group_dp",
-    claimed_unit=SUBJECT,
-    noise_rule=NoiseRule.GROUP_SIZE_IN_BATCH,
-    horizontal_composition=True,
-)
-HIGRAD_V1 = replace(
-    _BASE,
-    algorithm="higrad_avg_dp",
-    variant="v1",
-    claimed_unit=SUBJECT,
-    clipping=Clipping.PER_ITEM_SUBJECT_MEAN,
-    horizontal_composition=True,
-)
-HIGRAD_V3 = replace(
-    HIGRAD_V1,
-    variant="v3",
-    divisor_rule=DivisorRule.REALISED_SUBJECTS,
-    published_sampling=PublishedSampling.SUBJECT_UNION_BOUND,
-)
+LOCAL_GROUP = replace(_OF_SUBJECTS, algorithm="local_group_dp", noise_rule=NoiseRule.GROUP_SIZE_IN_BATCH)
+HIGRAD_V1 = replace(_OF_SUBJECTS, algorithm="higrad_avg_dp", variant="v1", clipping=Clipping.PER_ITEM_SUBJECT_MEAN)
+_BY_SUBJECTS = replace(HIGRAD_V1, published_sampling=PublishedSampling.SUBJECT_UNION_BOUND)
+HIGRAD_V3 = replace(_BY_SUBJECTS, variant="v3", divisor_rule=DivisorRule.REALISED_SUBJECTS)
 CENTRAL = replace(
-    _BASE,
+    LOCAL_GROUP,
     algorithm="central_sub_dp",
     variant="v0",
-    claimed_unit=SUBJECT,
-    noise_rule=NoiseRule.GROUP_SIZE_IN_BATCH,
     trust=TrustModel.CENTRAL,
     published_sampling=PublishedSampling.FEDERATION,
+    horizontal_composition=False,
     one_step_per_round=True,
     published_steps_times_silos=True,
 )
 JOINT = replace(_BASE, algorithm="joint_noise", trust=TrustModel.SECURE_AGGREGATION)
+PAPERS = (FED_AVG, LOCAL_ITEM, USER_LDP, LOCAL_GROUP, HIGRAD_V1, HIGRAD_V3, CENTRAL, JOINT)
 
-CAPPED = replace(
-    _BASE,
-    algorithm="capped_item_dp",
-    claimed_unit=SUBJECT,
-    published_sampling=PublishedSampling.NONE,
-    horizontal_composition=True,
-    beyond_papers=True,
-)
-SUBJECT_SAMPLING = replace(
-    CAPPED,
-    algorithm="subject_sampling",
-    clipping=Clipping.PER_SUBJECT,
-    divisor_rule=DivisorRule.EXPECTED_SUBJECTS,
-    samples_subjects=True,
-)
-RELEASE = replace(
-    SUBJECT_SAMPLING,
-    algorithm="subject_release",
-    horizontal_composition=False,
-    one_step_per_round=True,
-    shared_budget=True,
-)
-ULDP_FL = replace(
-    RELEASE, algorithm="uldp_fl", clipping=Clipping.PER_SUBJECT_UPDATE, trust=TrustModel.SECURE_AGGREGATION
-)
+CAPPED = replace(_UNSAMPLED, algorithm="capped_item_dp", beyond_papers=True)
+_WHOLE = replace(CAPPED, clipping=Clipping.PER_SUBJECT, divisor_rule=DivisorRule.EXPECTED_SUBJECTS)
+SUBJECT_SAMPLING = replace(_WHOLE, algorithm="subject_sampling", samples_subjects=True)
+_ONCE = replace(SUBJECT_SAMPLING, horizontal_composition=False, one_step_per_round=True)
+RELEASE = replace(_ONCE, algorithm="subject_release", shared_budget=True)
+_OF_SUMS = replace(RELEASE, trust=TrustModel.SECURE_AGGREGATION)
+ULDP_FL = replace(_OF_SUMS, algorithm="uldp_fl", clipping=Clipping.PER_SUBJECT_UPDATE)
 
 
 def sound(mechanism: Mechanism) -> Mechanism:
@@ -125,14 +86,8 @@ def sound(mechanism: Mechanism) -> Mechanism:
 
 def facts(silos: int = 16, cap: int = 8, held: int | None = None, enforced: bool = True) -> FederationFacts:
     """FEMNIST at the papers' scale: 3,500 subjects, 25,375 items at each silo."""
-    return FederationFacts(
-        items=(25_375,) * silos,
-        subjects=(3_500,) * silos,
-        largest_subject=(cap,) * silos,
-        cap_enforced=enforced,
-        max_items_per_subject=cap if enforced else None,
-        silos_per_subject=silos if held is None else held,
-    )
+    bound = cap if enforced else None
+    return FederationFacts((25_375,) * silos, (3_500,) * silos, (cap,) * silos, enforced, bound, held or silos)
 
 
 def settings(**changes: Any) -> PlanSettings:
@@ -151,6 +106,11 @@ def settings(**changes: Any) -> PlanSettings:
     return replace(base, **changes)
 
 
+def items(q: float, k: int) -> Shift:
+    """What k items of a subject move a step's sum by, each drawn with probability q."""
+    return unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 25_375)
+
+
 def plan(
     mechanism: Mechanism,
     noise: float,
@@ -166,20 +126,6 @@ def plan(
     **changes: Any,
 ) -> PrivacyPlan:
     """A plan of equal silos with the given noise, without calibration."""
-    schedule = SiloSchedule(
-        items=items,
-        subjects=3_500,
-        sampling_probability=q,
-        max_items_per_subject=k,
-        steps_per_round=steps,
-        noise_multiplier=noise,
-        divisor=512.0,
-    )
-    return PrivacyPlan(
-        mechanism=mechanism,
-        settings=settings(mode=mechanism.mode, **changes),
-        rounds=rounds,
-        silos=(schedule,) * silos,
-        silos_per_subject=silos if held is None else held,
-        cap_enforced=enforced,
-    )
+    schedule = SiloSchedule(items, 3_500, q, k, steps, noise, divisor=512.0)
+    chosen = settings(mode=mechanism.mode, **changes)
+    return PrivacyPlan(mechanism, chosen, rounds, (schedule,) * silos, held or silos, enforced)

@@ -224,9 +224,8 @@ def test_central_sub_dp_as_published() -> None:
     """
     silos, k, batch, rounds, effective = 4, 2, 40, 30, 2.0
     sigma = effective / silos**0.5 / batch
-    made = make_plan(
-        CENTRAL, small(silos, k), settings(rounds=rounds, batch_size=batch, local_steps=1, noise_multiplier=sigma)
-    )
+    chosen = settings(rounds=rounds, batch_size=batch, local_steps=1, noise_multiplier=sigma)
+    made = make_plan(CENTRAL, small(silos, k), chosen)
     expected = composed(binomial(silos * k, batch / 800), effective, made.rounds)
     assert unit_epsilon(made, SUBJECT, every_silo=True) == pytest.approx(expected, rel=2e-3)
 

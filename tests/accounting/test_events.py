@@ -11,7 +11,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
 from scipy import stats
 
-from accounting.plans import FIXED, ITEM, POISSON, SILO, SUBJECT
+from accounting.plans import CLIPPINGS, FIXED, ITEM, POISSON, SILO, SUBJECT, items
 from subjectdp.accounting import gaussian
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import (
@@ -95,9 +95,7 @@ def _sum(clipping: Clipping, batch: list[tuple[int, np.ndarray]]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("unit", [ITEM, SUBJECT])
-@pytest.mark.parametrize(
-    "clipping", [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT, Clipping.PER_BATCH]
-)
+@pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("sampling", [POISSON, FIXED])
 def test_no_neighbour_moves_the_sum_by_more(clipping: Clipping, sampling: object, unit: object) -> None:
     """Random and adversarial gradients: take j items of a unit out (fixed batches: put j others in)."""
@@ -146,7 +144,7 @@ def test_trimming_moves_mass_upwards() -> None:
 @pytest.mark.parametrize(("k", "q", "sigma"), [(1, 0.02, 0.7), (8, 0.02, 1.7), (20, 0.5, 4.0)])
 def test_masses_on_the_grid_are_dp_accountings_to_the_last_digit(k: int, q: float, sigma: float, adds: bool) -> None:
     """Its own discretisation of the same loss, whose inverse alone is ours."""
-    shift, grid = unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 1000), 2e-3
+    shift, grid = items(q, k), 2e-3
     adjacency = AdjacencyType.ADD if adds else AdjacencyType.REMOVE
     loss = _fast_loss()(sigma, shift.sensitivities, shift.probabilities, adjacency_type=adjacency)
     theirs = pld._create_pld_pmf_from_monotone_privacy_loss(loss, True, grid, use_connect_dots=True)

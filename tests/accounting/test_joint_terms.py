@@ -148,9 +148,7 @@ def test_one_fraction_for_silos_of_very_different_sizes(steps: int | None, expec
     ("steps", "sigma", "epsilon"), [(1, 2.1829, 0.6395), (10, 2.8523, 0.7160), (50, 3.7297, 1.0266)]
 )
 @pytest.mark.parametrize("noise", list(NoiseDistribution))
-def test_the_papers_accountant_gives_table_1(
-    steps: int, sigma: float, epsilon: float, noise: NoiseDistribution
-) -> None:
+def test_mironovs_accountant_gives_table_1(steps: int, sigma: float, epsilon: float, noise: NoiseDistribution) -> None:
     """Ten parties; the values by a program of its own, which rounds to the printed 2.18, 2.85 and 3.73."""
     facts = replace(plans.facts(10), items=(5_120,) * 10)
     settings = plans.settings(

@@ -132,9 +132,8 @@ def test_sound_noise(clipping: Clipping, k: int, steps: int, sigma: float) -> No
 
 @pytest.mark.parametrize(("k", "sigma"), [(1, 3.418), (3, 9.411), (8, 24.770)])
 def test_sound_noise_of_fixed_batches(k: int, sigma: float) -> None:
-    assert calibrate_noise_multiplier(
-        subject(1.0, Clipping.PER_ITEM, k, 5000, plans.FIXED), 4.0, plans.DELTA
-    ) == approx(sigma)
+    loss = subject(1.0, Clipping.PER_ITEM, k, 5000, plans.FIXED)
+    assert calibrate_noise_multiplier(loss, 4.0, plans.DELTA) == approx(sigma)
 
 
 def test_group_rule_shakespeare() -> None:

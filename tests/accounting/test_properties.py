@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accounting.plans import FIXED, HIGRAD_V1, POISSON, SUBJECT, plan
+from accounting.plans import CLIPPINGS, FIXED, HIGRAD_V1, POISSON, SUBJECT, plan
 from subjectdp.accounting.calibration import calibrate_many, calibrate_noise_multiplier
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import MixtureSteps, Shift, unit_shift, with_noise
@@ -15,9 +15,7 @@ from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.plan.plan import Clipping
 
 FULL = os.environ.get("SUBJECTDP_FULL_TESTS") == "1"
-CLIPPING = st.sampled_from(
-    [Clipping.PER_ITEM, Clipping.PER_ITEM_SUBJECT_MEAN, Clipping.PER_SUBJECT, Clipping.PER_BATCH]
-)
+CLIPPING = st.sampled_from(CLIPPINGS)
 few = settings(max_examples=500 if FULL else 15, deadline=None)
 fewer = settings(max_examples=200 if FULL else 8, deadline=None)
 
@@ -66,9 +64,7 @@ def test_calibration_never_overshoots_and_comes_within_one_percent(
     sigma=st.floats(2.0, 20.0),
     steps=st.integers(1, 2000),
 )
-def test_epsilon_grows_with_cap_steps_and_sampling(
-    clipping: Clipping, q: float, k: int, sigma: float, steps: int
-) -> None:
+def test_epsilon_grows_with_cap_steps_and_rate(clipping: Clipping, q: float, k: int, sigma: float, steps: int) -> None:
     def epsilon(q: float, k: int, steps: int) -> float:
         shift = unit_shift(clipping, SUBJECT, POISSON, q, k, 10_000)
         return epsilon_of((MixtureSteps(sigma, shift, steps),), 1e-5, resolution=SEARCH)

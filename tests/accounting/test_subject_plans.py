@@ -200,14 +200,11 @@ def test_what_has_no_bound_has_no_shift(clipping: Clipping) -> None:
 # --- predicted noise -------------------------------------------------------------------------------------------------
 
 
-def few(total: int = 180) -> FederationFacts:
-    return replace(facts(total=total), subjects=(total,) * 16)
-
-
 def test_predicted_noise_is_that_of_the_average_of_more_subjects() -> None:
     """180 subjects with the noise of 3,500: the same noise on the average; ε of the run itself is the larger one."""
     mechanism = plans.sound(plans.RELEASE)
-    plan = make_plan(mechanism, few(), settings(predicted_subjects=3500))
+    few = replace(facts(total=180), subjects=(180,) * 16)
+    plan = make_plan(mechanism, few, settings(predicted_subjects=3500))
     more = make_plan(mechanism, facts(), settings())
     for mine, theirs in zip(plan.silos, more.silos, strict=True):
         assert mine.noise_multiplier / mine.divisor == pytest.approx(theirs.noise_multiplier / theirs.divisor)

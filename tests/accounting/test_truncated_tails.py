@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from accounting.plans import DELTA, POISSON, SUBJECT
+from accounting.plans import DELTA, items
 from subjectdp.accounting import renyi, sound
 from subjectdp.accounting.epsilon import (
     coarse_bounds,
@@ -20,13 +20,8 @@ from subjectdp.accounting.epsilon import (
     truncated_tail_bound,
     truncated_tail_bounds,
 )
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, sampled_gaussian, unit_shift
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, sampled_gaussian
 from subjectdp.accounting.renyi import quick_bounds
-from subjectdp.plan.plan import Clipping
-
-
-def items(q: float, k: int) -> Shift:
-    return unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, k, 1_000_000)
 
 
 def lower_epsilon(loss: PrivacyLoss, delta: float, grid: float, size: int = 2**17) -> float:
@@ -96,15 +91,12 @@ def exact_epsilon(sigma: float, shift: Shift, delta: float) -> float:
     x = np.linspace(-14 * sigma, shift.sensitivities[-1] + 14 * sigma, 40_001)
     width = x[1] - x[0]
     without = stats.norm.pdf(x, 0, sigma) * width
-    with_unit = sum(
-        p * stats.norm.pdf(x, s, sigma) * width for s, p in zip(shift.sensitivities, shift.probabilities, strict=True)
-    )
+    moves = zip(shift.sensitivities, shift.probabilities, strict=True)
+    with_unit = sum(p * stats.norm.pdf(x, s, sigma) * width for s, p in moves)
 
     def gap(epsilon: float) -> float:
-        sides = [
-            np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((with_unit, without), (without, with_unit))
-        ]
-        return float(max(sides)) - delta
+        sides = (with_unit, without), (without, with_unit)
+        return max(float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in sides) - delta
 
     return float(optimize.brentq(gap, 0.0, 60.0))
 
@@ -151,9 +143,7 @@ def test_the_bound_spends_delta_once() -> None:
 @settings(max_examples=8, deadline=None)
 @given(q=st.floats(0.02, 0.3), k=st.integers(8, 30), sigma=st.floats(0.6, 2.0), steps=st.integers(2, 60))
 @example(q=0.154296875, k=30, sigma=1.21875, steps=56)
-def test_large_epsilon_is_an_upper_bound_and_never_above_the_old_one(
-    q: float, k: int, sigma: float, steps: int
-) -> None:
+def test_large_epsilon_is_an_upper_bound_and_never_above_the_old(q: float, k: int, sigma: float, steps: int) -> None:
     loss = (MixtureSteps(sigma, items(q, k), steps),)
     old = renyi.rough_bound(loss, DELTA)
     stated = epsilon_of(loss, DELTA)  # by large_epsilon from some thousands on; below, it may know no grid
@@ -205,9 +195,8 @@ def people(count: int, noise: float, most: int) -> list[PrivacyLoss]:
     """Each at two of three silos, with numbers of items of their own."""
     generator = np.random.default_rng(4)
 
-    def part(silo: int, items: int) -> MixtureSteps:
-        shift = unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, 0.02 * (silo + 2), items, 5000)
-        return MixtureSteps(noise * (1.0 + 0.1 * silo), shift, 20)
+    def part(silo: int, count: int) -> MixtureSteps:
+        return MixtureSteps(noise * (1.0 + 0.1 * silo), items(0.02 * (silo + 2), count), 20)
 
     held = [generator.choice(3, 2, replace=False) for _ in range(count)]
     return [tuple(part(int(silo), int(generator.integers(1, most))) for silo in silos) for silos in held]
@@ -241,7 +230,6 @@ def test_bounds_on_a_coarse_grid_are_above_and_close() -> None:
 @pytest.mark.parametrize("bounds", [quick_bounds, coarse_bounds])
 def test_bounds_without_far_tails_are_above(bounds: Callable[[list[PrivacyLoss], float], list[float]]) -> None:
     """A thousand items at a silo are a thousand atoms, of which nearly all are next to impossible."""
-    shifts = (unit_shift(Clipping.PER_ITEM, SUBJECT, POISSON, q, 1000, 5000) for q in (0.01, 0.02))
-    losses: list[PrivacyLoss] = [(MixtureSteps(30.0, shift, 20),) for shift in shifts]
+    losses: list[PrivacyLoss] = [(MixtureSteps(30.0, items(q, 1000), 20),) for q in (0.01, 0.02)]
     for bound, loss in zip(truncated_tail_bounds(losses, DELTA, bounds), losses, strict=True):
         assert epsilon_of(loss, DELTA) <= bound <= 2 * epsilon_of(loss, DELTA) + 0.5

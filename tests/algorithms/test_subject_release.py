@@ -21,9 +21,7 @@ SOUND = AccountingMode.SOUND
 RULES = list(BudgetWeights)
 
 
-def release_plan(
-    trust: TrustModel = LOCAL, updates: bool = False, noise: float = 0.0, **subject: object
-) -> PrivacyPlan:
+def release_plan(trust: TrustModel = LOCAL, updates: bool = False, noise: float = 0, **subject: object) -> PrivacyPlan:
     settings = SubjectSettings(**subject)  # type: ignore[arg-type]
     plan = tiny.tiny_plan("uldp_fl" if updates else "subject_release", None, SOUND, 1, noise, settings)
     return replace(plan, mechanism=replace(plan.mechanism, trust=trust))
@@ -45,9 +43,8 @@ class SubjectReference(Reference):
     def weight(self, subject: int, silo: int) -> float:
         own = self.counts[:, subject]
         held = own > 0
-        shares = {BudgetWeights.UNIFORM: held * 1.0, BudgetWeights.PROPORTIONAL: own, BudgetWeights.FIXED: np.ones(3)}[
-            self.rule
-        ]
+        rules = {BudgetWeights.UNIFORM: held * 1.0, BudgetWeights.PROPORTIONAL: own, BudgetWeights.FIXED: np.ones(3)}
+        shares = rules[self.rule]
         total = math.sqrt((shares**2).sum()) if self.squared else shares.sum()
         return float(shares[silo] / total)
 

@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
+from accounting import plans
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
@@ -20,7 +21,6 @@ from subjectdp.plan.plan import (
     DivisorRule,
     Horizontal,
     NoiseRule,
-    PlanSettings,
     PrivacyPlan,
     SamplingMethod,
     SiloSchedule,
@@ -53,9 +53,8 @@ class TinyData:
 def tiny_data(seed: int = 0) -> TinyData:
     generator = torch.Generator().manual_seed(seed)
     total = sum(ITEMS)
-    return TinyData(
-        torch.randn(total, FEATURES, generator=generator) * 2, torch.randint(0, CLASSES, (total,), generator=generator)
-    )
+    inputs = torch.randn(total, FEATURES, generator=generator) * 2
+    return TinyData(inputs, torch.randint(0, CLASSES, (total,), generator=generator))
 
 
 def tiny_partition() -> Partition:
@@ -64,15 +63,8 @@ def tiny_partition() -> Partition:
     subjects = np.random.default_rng(4).integers(0, SUBJECTS, total)
     for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
         subjects[start:stop].sort()
-    empty = np.zeros(0, np.int32)
-    return Partition(
-        np.arange(total, dtype=np.int32),
-        subjects.astype(np.int32),
-        offsets,
-        empty,
-        empty,
-        {"counts": {"subjects": total}},
-    )
+    items, empty = np.arange(total, dtype=np.int32), np.zeros(0, np.int32)
+    return Partition(items, subjects.astype(np.int32), offsets, empty, empty, {"counts": {"subjects": total}})
 
 
 def tiny_plan(
@@ -85,30 +77,15 @@ def tiny_plan(
 ) -> PrivacyPlan:
     mechanism = algorithm(name, variant).mechanism(variant, mode)
     whole = mechanism.samples_subjects
-    settings = PlanSettings(
-        mode=mode,
-        horizontal=Horizontal.SOUND,
-        sampling=SamplingMethod.POISSON_SUBJECTS if whole else SamplingMethod.POISSON,
-        epsilon=4.0,
-        delta=1e-5,
-        clip_norm=CLIP,
-        rounds=1,
-        local_steps=steps,
-        batch_size=BATCH,
-        subject=subject,
-    )
+    schedule = {"horizontal": Horizontal.SOUND, "clip_norm": CLIP, "rounds": 1, "local_steps": steps}
+    sampling = SamplingMethod.POISSON_SUBJECTS if whole else SamplingMethod.POISSON
+    settings = plans.settings(mode=mode, sampling=sampling, batch_size=BATCH, subject=subject, **schedule)
+    at_once, sigma = mechanism.one_step_per_round, 0.0 if mechanism.clipping is Clipping.NONE else noise
     divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(mechanism.divisor_rule, float(BATCH))
+    drawn = [subject.sampling_probability if whole else BATCH / items for items in ITEMS]
     silos = tuple(
-        SiloSchedule(
-            items=items,
-            subjects=SUBJECTS,
-            sampling_probability=subject.sampling_probability if whole else BATCH / items,
-            max_items_per_subject=8,
-            steps_per_round=1 if mechanism.one_step_per_round else steps,
-            noise_multiplier=0.0 if mechanism.clipping is Clipping.NONE else noise,
-            divisor=divisor,
-        )
-        for items in ITEMS
+        SiloSchedule(items, SUBJECTS, q, 8, 1 if at_once else steps, sigma, divisor)
+        for items, q in zip(ITEMS, drawn, strict=True)
     )
     grouped = mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
     table = tuple(tuple(noise * z for z in range(1, 9)) for _ in ITEMS) if grouped else ()

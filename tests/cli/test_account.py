@@ -155,6 +155,7 @@ def test_account_of_counts(capsys: Captured) -> None:
     record = account(capsys, plan, "--steps-per-round 4 --counts counts.csv --batch-size 6 --max-items-per-subject 2")
     schedule = subjectdp.Schedule(rounds=5, steps=4, batch_size=6, max_items_per_subject=2)
     expected = subjectdp.account("local_item_dp", "counts.csv", schedule, 2.0)
+    assert "your software" in record["card"] and "the seed" not in record["card"], "nothing is trained here"
     sound = record["privacy"]["sound"]
     assert sound["subject"]["epsilon"] == expected.subject.epsilon
     assert record["epsilon"] == sound["item"]["epsilon"] == expected.item.epsilon

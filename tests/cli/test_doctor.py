@@ -12,7 +12,7 @@ import yaml
 
 from cli.commands import SCENARIOS, SMOKE, Captured, said
 from subjectdp.cli import doctor
-from subjectdp.cli.doctor import Finding, Level, examine, generated_files, scenario_schema, stale_files, write_generated
+from subjectdp.cli.doctor import Finding, Level, examine, scenario_schema
 
 
 def of(findings: list[Finding], check: str) -> list[Finding]:
@@ -87,13 +87,6 @@ def test_slurm_that_answers_and_slurm_that_does_not(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("SUBJECTDP_SLURM_GPU", "!")
     found = doctor._slurm()
     assert found.level is Level.FAIL and "SUBJECTDP_SLURM_GPU" in found.detail
-
-
-def test_writing_and_noticing_drift(tmp_path: Path) -> None:
-    assert {path.name for path in write_generated(tmp_path)} == set(generated_files(tmp_path))
-    assert write_generated(tmp_path) == []
-    (tmp_path / "config.schema.json").write_text("{}")
-    assert [path.name for path in stale_files(tmp_path)] == ["config.schema.json"]
 
 
 def validator() -> Any:

@@ -44,9 +44,7 @@ def _trained(folder: Path, run: RunConfig) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_a_table_becomes_a_scenario_that_learns_in_private(
-    tmp_path: Path, visits: Path, task: str, capsys: Captured
-) -> None:
+def test_a_table_becomes_a_scenario_that_learns(tmp_path: Path, visits: Path, task: str, capsys: Captured) -> None:
     label, left_out = ("ill", "cost,note") if task == "classification" else ("cost", "ill,note")
     out = tmp_path / "made.yaml"
     columns = f"--label {label} --subject patient --silo site --drop {left_out} --task {task} --epsilon 8".split()

@@ -37,8 +37,7 @@ def snakemake_killed(space: Workspace, trial: int, reference: Outcome) -> str:
     wait_until(lambda: ended(job))
     space.nothing_wrong(reference)
     _unlock(space)
-    space.train_again()
-    space.must_equal(reference)
+    space.train_again(reference)
     return f"the job went on to round {'its end' if trial != 1 else ROUNDS[trial]}, resumed {_resumes(space)}"
 
 
@@ -49,8 +48,7 @@ def job_killed(space: Workspace, trial: int, reference: Outcome) -> str:
     os.kill(space.job(), signal.SIGKILL)
     space.must_fail(running.wait(), "Error in rule train")
     space.nothing_wrong(reference)
-    space.train_again()
-    space.must_equal(reference)
+    space.train_again(reference)
     if _resumes(space) != 1:
         raise NotRecovered(f"resumed {_resumes(space)} times instead of once")
     return f"resumed after round {resumed_after(space.run)[0]}"
@@ -86,8 +84,7 @@ def disk_full(space: Workspace, trial: int, reference: Outcome) -> str:
     space.nothing_wrong(reference)
     left = sum(path.stat().st_size for path in space.run.rglob("*") if path.is_file())
     mount("-o", "remount,size=64m", str(space.run))
-    space.train_again()
-    space.must_equal(reference)
+    space.train_again(reference)
     return f"{size} kB of room, {left // 1024} kB used when it ended, resumed {_resumes(space)}"
 
 
@@ -104,8 +101,7 @@ def read_only_results(space: Workspace, trial: int, reference: Outcome) -> str:
     mount("-o", "remount,rw,bind", str(folder))
     if list(space.run.glob("*")):
         raise NotRecovered("something was written to a read-only folder")
-    space.train_again()
-    space.must_equal(reference)
+    space.train_again(reference)
     return f"{folder.name} was read-only"
 
 
@@ -121,8 +117,7 @@ def corrupt_checkpoint(space: Workspace, trial: int, reference: Outcome) -> str:
         content = bytearray(file.read_bytes())
         content[-5] ^= 4
         file.write_bytes(content[: -100 if trial == 0 else None])
-    space.train_again()
-    space.must_equal(reference)
+    space.train_again(reference)
     refused = [line for line in space.progress() if "checkpoint refused" in line]
     wanted = [int(whole[-2].stem.removeprefix("round-"))] if trial < 2 else []
     if resumed_after(space.run) != wanted:
@@ -146,8 +141,7 @@ def corrupt_prepared_data(space: Workspace, trial: int, reference: Outcome) -> s
     space.must_fail(space.train().wait(), "Remove the folder and make it again")
     space.nothing_wrong(reference)
     shutil.rmtree(space.prepared)
-    space.train_again()
-    space.must_equal(reference)
+    space.train_again(reference)
     return f"{file.name}: refused"
 
 

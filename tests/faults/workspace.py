@@ -84,9 +84,11 @@ class Workspace:
     def train(self) -> Running:
         return self.start(self.manifest)
 
-    def train_again(self) -> None:
-        """The command that recovers: the same once more. NotRecovered if it fails."""
+    def train_again(self, reference: dict[str, Any] | None = None) -> None:
+        """The command that recovers: the same once more. NotRecovered if it fails, or does not end as ``reference``."""
         self.must_succeed(self.train().wait())
+        if reference is not None:
+            self.must_equal(reference)
 
     def must_succeed(self, ended: Ended) -> None:
         if ended.status != 0:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,17 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from subjectdp.config.scenario import merge
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.partition import Partition
-from subjectdp.data.prepare import fetch_sources, read_source
+from subjectdp.data.prepare import generate, read_source
 from subjectdp.data.store import PreparedData
+from subjectdp.engine.flat import FlatParameters
 from subjectdp.federation.proposal import ROUND, Proposal, pack, propose, unpack
 from subjectdp.federation.server import FederationFile, lead, read_federation, server_inputs
 from subjectdp.federation.silo import Silo
 from subjectdp.federation.site import Site, load_site, own_items, read_site_data
+from subjectdp.models.build import build_model
 from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
@@ -29,64 +33,54 @@ from subjectdp.training.rounds import GlobalModel, run_round
 SILOS, WRITERS, ITEMS = 3, 9, 20
 EMBEDDED = {"source": "embedded", "embedded": {"subjects": WRITERS, "items_per_subject": ITEMS, "seed": 5}}
 
+OWN_NOISE = {"own_noise_only": True}
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    "fed_avg": {"algorithm": "fed_avg"},
-    "local_item_dp": {"algorithm": "local_item_dp"},
-    "capped_item_dp": {"algorithm": "capped_item_dp"},
-    "higrad_avg_dp": {"algorithm": "higrad_avg_dp"},
-    "subject_release": {"algorithm": "subject_release", "subject": {"weights": "fixed"}},
-    "uldp_fl": {
-        "algorithm": "uldp_fl",
-        "subject": {"weights": "fixed"},
-        "joint": {"own_noise_only": True},
-        "training": {"local_steps": 2},
-    },
-    "joint_noise": {"algorithm": "joint_noise", "joint": {"own_noise_only": True}},
-    "joint_noise skellam": {
-        "algorithm": "joint_noise",
-        "joint": {"own_noise_only": True, "noise": "skellam"},
-        "privacy": {"accountant": "rdp"},
-    },
-    "local_group_dp": {"algorithm": "local_group_dp"},
-    "user_ldp": {"algorithm": "user_ldp"},
-    "joint_noise update": {"algorithm": "joint_noise", "joint": {"own_noise_only": True, "clipping": "update"}},
+    **dict.fromkeys(("fed_avg", "local_item_dp", "capped_item_dp", "higrad_avg_dp", "local_group_dp", "user_ldp"), {}),
+    "subject_release": {"subject": {"weights": "fixed"}, "training": {"local_steps": 1, "sampling_fraction": None}},
+    "uldp_fl": {"subject": {"weights": "fixed"}, "joint": OWN_NOISE, "training": {"sampling_fraction": None}},
+    "joint_noise": {"joint": OWN_NOISE},
+    "joint_noise skellam": {"joint": {**OWN_NOISE, "noise": "skellam"}, "privacy": {"accountant": "rdp"}},
+    "joint_noise update": {"joint": {**OWN_NOISE, "clipping": "update"}},
 }
 
 
 def run_sections(name: str = "local_item_dp", **changes: Any) -> dict[str, Any]:
     """A run of the federation; ``changes`` go into its sections."""
-    one_step = name in ("subject_release",)
-    training = {"rounds": 3, "local_steps": 1 if one_step else 2, "sampling_fraction": None if one_step else 0.25}
-    if name in ("uldp_fl", "subject_sampling"):
-        training["sampling_fraction"] = None
     base: dict[str, Any] = {
+        "algorithm": name.partition(" ")[0],
         "seed": 0,
         "data": EMBEDDED,
         "partition": {"silos": SILOS, "max_items_per_subject": 8, "silos_per_subject": 2},
         "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3, "noise_source": "reproducible"},
-        "training": {**training, "optimizer": {"learning_rate": 0.1}},
+        "training": {"rounds": 3, "local_steps": 2, "sampling_fraction": 0.25, "optimizer": {"learning_rate": 0.1}},
         "model": {"name": "small_cnn", "parameters": {"width": 4}},
         "performance": {"device": "cpu"},
     }
-    for key, value in [*ALGORITHMS.get(name, {"algorithm": name}).items(), *changes.items()]:
+    for key, value in [*ALGORITHMS.get(name, {}).items(), *changes.items()]:
         base[key] = {**base.get(key, {}), **value} if isinstance(value, dict) else value
     if name == "fed_avg":
         base.pop("privacy")
     return base
 
 
-def write_leaf(folder: Path, users: Mapping[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> None:
-    """LEAF's JSON of some users' images and labels."""
-    (folder / "all_data").mkdir(parents=True, exist_ok=True)
-    content = {
-        "users": list(users),
-        "num_samples": [len(labels) for _, labels in users.values()],
-        "user_data": {
-            name: {"x": (images.reshape(len(labels), -1) / 255).tolist(), "y": labels.tolist()}
-            for name, (images, labels) in users.items()
-        },
-    }
-    (folder / "all_data" / "all_data_0.json").write_text(json.dumps(content))
+@cache
+def leaf_texts() -> list[str]:
+    """LEAF's JSON of each silo: writer i's images lie half at silo i, half at silo i + 1."""
+    with TemporaryDirectory() as name:
+        generate("femnist", Path(name), WRITERS, ITEMS, seed=3)
+        content = read_source(DataConfig.model_validate(EMBEDDED), Path(name))
+    users: list[dict[str, Any]] = [{} for _ in range(SILOS)]
+    people = zip(content.subject_ids, content.first_items.tolist(), content.items.tolist(), strict=True)
+    for number, (subject, first, count) in enumerate(people):
+        middle = first + count // 2
+        for silo, part in ((number, slice(first, middle)), (number + 1, slice(middle, first + count))):
+            images = content.features[part].reshape(-1, 28 * 28) / 255
+            users[silo % SILOS][subject] = {"x": images.tolist(), "y": content.labels[part].tolist()}
+    counts = [[len(user["y"]) for user in held.values()] for held in users]
+    contents = (
+        {"users": list(held), "num_samples": n, "user_data": held} for held, n in zip(users, counts, strict=True)
+    )
+    return [json.dumps(each) for each in contents]
 
 
 @dataclass
@@ -102,21 +96,27 @@ class World:
         return read_federation(self.server)
 
     @cached_property
-    def inputs(self) -> RunInputs:
-        return proposed(self.file)[0]
+    def proposed(self) -> tuple[RunInputs, Proposal]:
+        return proposed(self.file)
 
-    @cached_property
+    @property
+    def inputs(self) -> RunInputs:
+        return self.proposed[0]
+
+    @property
     def proposal(self) -> Proposal:
-        return proposed(self.file)[1]
+        return self.proposed[1]
 
     @cached_property
     def model(self) -> torch.Tensor:
         """The initial model."""
-        return GlobalModel(make_federation(self.inputs, CPU)).vector
+        run, data = self.inputs.run, self.inputs.prepared
+        model = build_model(str(run.model.name), data.outputs, data.kind, run.seed, run.model.parameters, data.shape)
+        return FlatParameters(model).vector
 
     def request(self, round_: int = 1, model: torch.Tensor | None = None, ask: str = ROUND, **changes: Any) -> bytes:
         """What the server asks of a silo, with ``changes`` of the proposal."""
-        sent = deep(self.proposal.model_dump(mode="json"), changes)
+        sent = merge(self.proposal.model_dump(mode="json"), changes)
         return pack({"ask": ask, "proposal": sent, "round": round_}, self.model if model is None else model)
 
     def silos(self, **changes: Any) -> dict[int, TalkingSilo]:
@@ -136,11 +136,6 @@ class World:
         """Whether a run's final model is the simulation's, bit by bit."""
         found, expected = load_file(folder / "model.safetensors"), simulated(self)
         return found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in expected)
-
-
-def deep(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with ``changes`` at any depth."""
-    return {**base, **{k: deep(base[k], v) if isinstance(v, dict) and k in base else v for k, v in changes.items()}}
 
 
 class TalkingSilo:
@@ -186,23 +181,12 @@ class Here:
 
 
 def make_world(folder: Path, name: str = "local_item_dp", **changes: Any) -> World:
-    """Writer i's images lie half at silo i, half at silo i + 1; the server has other, made-up ones."""
-    folder.mkdir(parents=True, exist_ok=True)
-    held = DataConfig.model_validate({**EMBEDDED, "embedded": {**EMBEDDED["embedded"], "seed": 3}})  # type: ignore[dict-item]
-    source = folder / "made"
-    fetch_sources(held, source)
-    content = read_source(held, source)
-    users: list[dict[str, Any]] = [{} for _ in range(SILOS)]
-    for number, (subject, first, count) in enumerate(
-        zip(content.subject_ids, content.first_items.tolist(), content.items.tolist(), strict=True)
-    ):
-        middle = first + count // 2
-        for silo, part in ((number, slice(first, middle)), (number + 1, slice(middle, first + count))):
-            users[silo % SILOS][subject] = (content.features[part], content.labels[part])
+    """The silos have the people of ``leaf_texts``; the server has other, made-up ones."""
     run = run_sections(name, **changes)
     sites = []
-    for silo in range(SILOS):
-        write_leaf(folder / f"leaf-{silo}", users[silo])
+    for silo, text in enumerate(leaf_texts()):
+        (folder / f"leaf-{silo}" / "all_data").mkdir(parents=True, exist_ok=True)
+        (folder / f"leaf-{silo}" / "all_data" / "all_data_0.json").write_text(text)
         site = {
             "silo": silo,
             "folder": f"silo-{silo}",

@@ -140,9 +140,7 @@ def refused(read: Read, folder: Path) -> str | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
-def test_every_input_is_read_or_refused_clearly(
-    name: str, guarded: None, tmp_path: Path, tally: Callable[..., None]
-) -> None:
+def test_every_input_is_read_or_refused(name: str, guarded: None, tmp_path: Path, tally: Callable[..., None]) -> None:
     make, read = READERS[name]
     whole = tmp_path / "whole"
     whole.mkdir()
@@ -163,14 +161,17 @@ def test_every_input_is_read_or_refused_clearly(
     assert count > INPUTS / 8, "the changes no longer reach the reader"
 
 
+def made(name: str, folder: Path) -> tuple[Read, Path]:
+    """A reader, and the first of the files that were made for it."""
+    make, read = READERS[name]
+    make(folder)
+    return read, next(path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("content", [None, b"", b"<!DOCTYPE html><html><body>Please log in</body></html>"])
-def test_a_missing_file_an_empty_one_and_a_web_page_are_refused(
-    name: str, content: bytes | None, tmp_path: Path
-) -> None:
-    make, read = READERS[name]
-    make(tmp_path)
-    victim = next(path for path in sorted(tmp_path.rglob("*")) if path.is_file())
+def test_a_missing_file_an_empty_one_and_a_page_are_refused(name: str, content: bytes | None, tmp_path: Path) -> None:
+    read, victim = made(name, tmp_path)
     if content is None:
         victim.unlink()
     else:
@@ -181,9 +182,7 @@ def test_a_missing_file_an_empty_one_and_a_web_page_are_refused(
 @pytest.mark.parametrize("name", [name for name in READERS if name not in ("scenario", "table", "shakespeare")])
 def test_a_truncated_file_is_refused(name: str, tmp_path: Path) -> None:
     """Of a text and a table no reader can tell; the counts of ``data.expected`` do."""
-    make, read = READERS[name]
-    make(tmp_path)
-    victim = next(path for path in sorted(tmp_path.rglob("*")) if path.is_file())
+    read, victim = made(name, tmp_path)
     raw = victim.read_bytes()
     for share in (0.1, 0.5, 0.9):
         victim.write_bytes(raw[: int(share * len(raw))])

@@ -40,9 +40,7 @@ def small_files() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_files")
 @pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=WRITERS)
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(
-    tmp_path: Path, name: str, write: Callable[[Path], None]
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
     (tmp_path / name).write_text("old")
     with pytest.raises((StorageError, OSError)) as failed:
         write(tmp_path / name)

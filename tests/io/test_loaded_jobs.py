@@ -15,11 +15,12 @@ from subjectdp.io.loaded_jobs import loaded_jobs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs sockets that keep messages apart")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+Jobs = tuple[dict[str, str], int]
 PARENT = "import os; print('parent', os.getppid(), 'pid', os.getpid(), flush=True)\n"
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[tuple[dict[str, str], int]]:
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
     """Environment of the jobs of a process that has loaded little, and the number of that process."""
     address = str(tmp_path / "jobs")
     serve = "import sys; from subjectdp.io.loaded_jobs import serve; serve(sys.argv[1])"
@@ -47,9 +48,7 @@ def line(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline()
 
 
-def test_a_job_has_its_scripts_words_folder_environment_output_and_status(
-    tmp_path: Path, jobs: tuple[dict[str, str], int]
-) -> None:
+def test_a_job_has_its_scripts_words_folder_environment_output_and_status(tmp_path: Path, jobs: Jobs) -> None:
     environment, server = jobs
     body = (
         "import sys; print(sys.argv[1], os.getcwd(), os.environ['MINE']); print('told', file=sys.stderr); sys.exit(7)"
@@ -69,16 +68,14 @@ def test_a_job_has_its_scripts_words_folder_environment_output_and_status(
         ("1 / 0", 1, "ZeroDivisionError"),
     ],
 )
-def test_a_job_ends_as_its_script_would(
-    body: str, status: int, message: str, tmp_path: Path, jobs: tuple[dict[str, str], int]
-) -> None:
+def test_a_job_ends_as_its_script_would(body: str, status: int, message: str, tmp_path: Path, jobs: Jobs) -> None:
     process = start(tmp_path, body, jobs[0])
     assert message in process.communicate(timeout=30)[1]
     assert process.returncode == status
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_reaches_the_job(signum: signal.Signals, tmp_path: Path, jobs: tuple[dict[str, str], int]) -> None:
+def test_a_signal_reaches_the_job(signum: signal.Signals, tmp_path: Path, jobs: Jobs) -> None:
     body = (
         "import signal, time, sys\n"
         "for signum in (signal.SIGTERM, signal.SIGINT): signal.signal(signum, lambda s, _: sys.exit(100 + s))\n"
@@ -91,12 +88,12 @@ def test_a_signal_reaches_the_job(signum: signal.Signals, tmp_path: Path, jobs: 
     assert process.wait(timeout=30) == 100 + signum
 
 
-def test_a_job_that_is_killed_fails(tmp_path: Path, jobs: tuple[dict[str, str], int]) -> None:
+def test_a_job_that_is_killed_fails(tmp_path: Path, jobs: Jobs) -> None:
     process = start(tmp_path, "os.kill(os.getpid(), 9)", jobs[0])
     assert process.wait(timeout=30) == 128 + signal.SIGKILL
 
 
-def test_a_killed_script_takes_its_job_with_it(tmp_path: Path, jobs: tuple[dict[str, str], int]) -> None:
+def test_a_killed_script_takes_its_job_with_it(tmp_path: Path, jobs: Jobs) -> None:
     process = start(tmp_path, "import time; time.sleep(60)", jobs[0])
     _, pid = told(process)
     process.kill()
@@ -107,7 +104,7 @@ def test_a_killed_script_takes_its_job_with_it(tmp_path: Path, jobs: tuple[dict[
         time.sleep(0.05)
 
 
-def test_jobs_run_side_by_side(tmp_path: Path, jobs: tuple[dict[str, str], int]) -> None:
+def test_jobs_run_side_by_side(tmp_path: Path, jobs: Jobs) -> None:
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
@@ -122,9 +119,7 @@ def test_jobs_run_side_by_side(tmp_path: Path, jobs: tuple[dict[str, str], int])
 @pytest.mark.parametrize(
     "change", [{"OMP_NUM_THREADS": "2"}, {"SLURM_JOB_ID": "1"}, {"SUBJECTDP_JOBS": '["other", ""]'}]
 )
-def test_other_jobs_load_for_themselves(
-    change: dict[str, str], tmp_path: Path, jobs: tuple[dict[str, str], int]
-) -> None:
+def test_other_jobs_load_for_themselves(change: dict[str, str], tmp_path: Path, jobs: Jobs) -> None:
     process = start(tmp_path, "", jobs[0] | change)
     assert told(process) == (os.getpid(), process.pid)
     assert process.wait(timeout=30) == 0

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -124,7 +125,7 @@ def test_poisson_batches_can_be_empty_and_are_so_as_often_as_they_should() -> No
 
 
 def test_extremes() -> None:
-    assert np.array_equal(draw(50, 1.0), np.arange(50))
+    assert np.array_equal(draw(50, 1.0), np.arange(50)) and all(chosen(50, 1.0, r).all() for r in range(1, 5))
     assert np.array_equal(draw(100, 0.5, FIXED), np.arange(100))
     assert len(draw(1, 0.5)) in (0, 1)
     sizes = {len(draw(1000, 0.1, FIXED, step=step)) for step in range(20)}
@@ -143,6 +144,8 @@ def test_fixed_batches_hold_every_item_equally_often() -> None:
 def test_a_probability_outside_of_its_range_is_refused(probability: float) -> None:
     with pytest.raises(PrivacyError, match=r"sampling probability of silo 3.*\(0, 1\]"):
         sample_items(10, schedule(10, probability), POISSON, 5, StepKey(0, 1, 3, 0))
+    with pytest.raises(PrivacyError, match="sampling probability of subjects"):
+        subjects_of_round(5, probability, 0, 1)
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, 11])
@@ -178,18 +181,15 @@ def test_more_silos_than_there_are_is_refused(s: int) -> None:
         sample_silos(5, s, 0, 1)
 
 
-@given(st.lists(st.integers(0, 30), max_size=80))
-def test_statistics_of_a_batch_against_a_counter(subjects: list[int]) -> None:
+@given(st.lists(st.integers(0, 30), max_size=80), st.sampled_from([np.uint8, np.int32, np.int64]))
+@example([], np.int32)
+@example([7], np.int32)
+@example([2, 2, 2], np.int64)
+@example([5, 1, 5, 1, 5], np.uint8)
+def test_statistics_of_a_batch_against_a_counter(subjects: list[int], kind: type[np.integer[Any]]) -> None:
     counter = Counter(subjects)
     wanted = BatchStatistics(len(subjects), len(counter), max(counter.values(), default=0))
-    assert batch_statistics(np.array(subjects, dtype=np.int32)) == wanted
-
-
-def test_statistics_of_special_batches() -> None:
-    assert batch_statistics(np.array([], dtype=np.int32)) == (0, 0, 0)
-    assert batch_statistics(np.array([7], dtype=np.int32)) == (1, 1, 1)
-    assert batch_statistics(np.array([2, 2, 2], dtype=np.int64)) == (3, 1, 3)
-    assert batch_statistics(np.array([5, 1, 5, 1, 5], dtype=np.uint8)) == (5, 2, 3)
+    assert batch_statistics(np.array(subjects, dtype=kind)) == wanted
 
 
 # --- subjects ---
@@ -214,14 +214,9 @@ def test_every_subset_of_subjects_has_its_poisson_probability(q: float) -> None:
     assert stats.chisquare(*zip(*kept, strict=True)).pvalue > 1e-4
 
 
-def test_everybody_takes_part_at_probability_one() -> None:
-    assert all(chosen(50, 1.0, r).all() for r in range(1, 5))
-
-
 def test_a_round_has_coins_of_its_own_and_so_has_a_place() -> None:
-    draws = {
-        (r, place): tuple(chosen(60, 0.5, r, *place).tolist()) for r in (1, 2) for place in ((), (0, 0), (0, 1), (1, 0))
-    }
+    places = ((), (0, 0), (0, 1), (1, 0))
+    draws = {(r, place): tuple(chosen(60, 0.5, r, *place).tolist()) for r in (1, 2) for place in places}
     assert len(set(draws.values())) == len(draws)
     assert np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1))
     assert not np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1, seed=1))
@@ -267,12 +262,6 @@ def test_items_have_keys_of_seed_round_silo_and_step() -> None:
     keys = [(0, 1, 0, 0), (1, 1, 0, 0), (0, 2, 0, 0), (0, 1, 1, 0), (0, 1, 0, 1)]
     draws = {tuple(items_of_subjects(owners, np.ones(30, bool), 3, StepKey(*key)).tolist()) for key in keys}
     assert len(draws) == len(keys)
-
-
-@pytest.mark.parametrize("q", [0.0, -0.1, 1.01, float("nan"), float("inf")])
-def test_probabilities_out_of_range_are_refused(q: float) -> None:
-    with pytest.raises(PrivacyError, match="sampling probability of subjects"):
-        subjects_of_round(5, q, 0, 1)
 
 
 def test_items_out_of_range_are_refused() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from subjectdp.config import load_scenario_from_mapping
+from subjectdp.config.scenario import merge
 
 SNAKEMAKE = Path(__file__).with_name("watchful_snakemake.py")
 LIMIT = 1800  # seconds that one submission may take on a machine with much else to do
@@ -97,7 +98,7 @@ class World:
             "training": {"rounds": 2, "batch_size": 16},
             "model": {"name": "small_cnn", "parameters": {"width": 8}},
         }
-        content = {"name": name, "run": _merged(small, run)}
+        content = {"name": name, "run": merge(small, run)}
         path = self.root / f"{name}.yaml"
         path.write_text(yaml.safe_dump(content))
         return str(path), load_scenario_from_mapping(content).runs[0].run_id
@@ -127,14 +128,6 @@ class World:
         listed = slurm("squeue", "-h", "-t", states, "-o", "%i %k")
         found = [line.split()[0] for line in listed.splitlines() if line.endswith(run_id)]
         return found[-1] if found else None
-
-
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in over.items():
-        nested = isinstance(value, dict) and isinstance(base.get(key), dict)
-        result[key] = _merged(base[key], value) if nested else value
-    return result
 
 
 def slurm(*command: str) -> str:

@@ -99,9 +99,9 @@ class _Factories(TorchFunctionMode):
         if func is Tensor.numpy and isinstance(args[0], OnGPU):
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
         if func is Tensor.tolist and isinstance(args[0], OnGPU):
-            return _fetched(args[0]).tolist()
+            return args[0].inside.tolist()
         if func in (Tensor.cpu, Tensor.to) and isinstance(args[0], OnGPU) and _to_host(func, args, options):
-            return _fetched(args[0])
+            return args[0].inside.detach().clone()
         if func is Tensor.pin_memory:
             return args[0].clone()
         if func is Tensor.to and any(_is_gpu(value) for value in (*args[1:], options.get("device"))):
@@ -121,10 +121,6 @@ def _is_gpu(value: Any) -> bool:
 def _to_host(func: Any, args: Any, options: dict[str, Any]) -> bool:
     values = (*args[1:2], options.get("device"))
     return func is Tensor.cpu or any(v == "cpu" or (isinstance(v, torch.device) and v.type == "cpu") for v in values)
-
-
-def _fetched(tensor: OnGPU) -> Tensor:
-    return tensor.inside.detach().clone()
 
 
 def _moved(args: Any, options: dict[str, Any]) -> Tensor:
@@ -197,9 +193,8 @@ def twister(total: NDArray[Any], std: Any, key: NDArray[np.uint32]) -> None:
 
 
 @pytest.fixture
-def same_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def same_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "add_normals", twister)
-    yield
 
 
 def trained(folder: Path, config: dict[str, Any], device: str, **performance: Any) -> Path:

@@ -76,24 +76,24 @@ CASES: dict[str, dict[str, Any]] = {
         "privacy": {"mode": "sound"},
     },
     "an average over rounds": {"training": {"averaged_rounds": 0.5}},
-    "secure noise": {"privacy": {"epsilon": 8.0, "delta": 1e-3, "noise_source": "secure"}},
+    "secure noise": {"privacy": {"noise_source": "secure"}},
     "subjects of a trusted server": {
         "algorithm": "subject_release",
         "partition": {"max_items_per_subject": None},
-        "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3},
+        "privacy": {"mode": "sound"},
         "subject": {"trust": "central", "weights": "proportional"},
         "training": {"local_steps": None, "optimizer": {"name": "momentum"}},
     },
     "updates of subjects": {
         "algorithm": "uldp_fl",
         "partition": {"max_items_per_subject": None},
-        "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3},
+        "privacy": {"mode": "sound"},
         "training": {"local_steps": 2, "optimizer": {"name": "momentum"}},
     },
     "integer noise": {
         "algorithm": "joint_noise",
         "joint": {"noise": "skellam"},
-        "privacy": {"accountant": "rdp", "epsilon": 8.0, "delta": 1e-3},
+        "privacy": {"accountant": "rdp"},
         "training": {"local_steps": 1},
     },
 }
@@ -198,9 +198,8 @@ def test_a_signal_while_the_results_are_written_loses_none(world: World, monkeyp
 def last_two(world: World) -> tuple[Path, Path]:
     files = sorted((world.folder / "run/checkpoints").glob("*.safetensors"))
     assert [file.name for file in files] == ["round-0000002.safetensors", "round-0000003.safetensors"]
-    assert sorted(file.stem for file in (world.folder / "run/checkpoints").glob("*.json")) == [
-        file.stem for file in files
-    ]
+    described = (world.folder / "run/checkpoints").glob("*.json")
+    assert sorted(file.stem for file in described) == [file.stem for file in files]
     return files[0], files[1]
 
 
@@ -312,9 +311,7 @@ def test_checkpoints_come_by_minutes_too(world: World, monkeypatch: pytest.Monke
     assert saved == [2, 4]
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_cannot_be_written_does_not_end_a_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, content: bytes) -> None:
         raise StorageError(f"{path} cannot be written: the disk is full.")
 

@@ -20,8 +20,6 @@ CHANGES: dict[str, Any] = {
     "training": {"rounds": 3, "batch_size": 8, "local_steps": 1},
     "performance": {"device": "cpu", "checkpoint_minutes": 0},
 }
-
-
 pytestmark = pytest.mark.usefixtures("quick_statements")
 
 

@@ -1,7 +1,6 @@
 """Runs Snakemake on a copy of the project, so that no test touches the working tree's results or locks."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,8 +11,6 @@ import pytest
 
 from dry_runs import dry_run, is_dry
 from project_copy import copy_parts
-
-_JOBS = re.compile(r"^(?:local)?rule (\w+):$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -50,12 +47,6 @@ class Project:
     @property
     def _environment(self) -> dict[str, str]:
         return {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(self.root / ".cache")}
-
-    def planned_jobs(self, *arguments: str) -> list[str]:
-        """The rules of the jobs that a run would execute, without the target; any figure's rule as ``figure``."""
-        printed = self.snakemake("--dry-run", *arguments).stdout
-        names = [name for name in _JOBS.findall(printed) if name != "all"]
-        return sorted("figure" if name.startswith("figure") else name for name in names)
 
 
 def copy_project(target: Path) -> Project:

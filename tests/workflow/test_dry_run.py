@@ -66,19 +66,17 @@ def test_a_figure_is_a_target_of_its_own(project):
     assert jobs["train"] == len(scenario.runs_of_figure("figure1")) < len(scenario.runs), "no run but its own"
 
 
-LATE = "name: late\nrun: {data: {source: leaf_json, path: /nowhere/leaf}}\n"
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("name: x\nrun: {algorithm: {name: local_itm_dp}}\n", "'local_item_dp'"),
         ("name: x\nrun: {seed: 1, seed: 2}\n", "the key 'seed' is given twice"),
         ("name: x\n__use_yte__: true\n", "__use_yte__ to be absent: Snakemake runs code in such files"),
-        (LATE, "error: Expected data.path to be a file or folder that exists, got '/nowhere/leaf'."),
+        ("name: x\nrun: {data: {source: leaf_json, path: /nowhere/leaf}}\n",
+         "error: Expected data.path to be a file or folder that exists, got '/nowhere/leaf'."),
     ],
     ids=["algorithm", "a key twice", "templates", "what would stop the first job"],
-)
+)  # fmt: skip
 def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, text, told):
     before = set((project.root / "results").rglob("*"))
     file = tmp_path / "scenario.yaml"
@@ -114,20 +112,19 @@ def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("style", "asked"), [("gpu", "gpu=1"), ("gpu:a100", "gpu_model=a100"), ("gres=gpu:a100:1", "gres=gpu:a100:1")]
+    ("styles", "partitions", "asked"),
+    [
+        ("gpu", "big", ("gpu=1", "slurm_partition=big")),
+        ("gres=gpu:a100:1", "big", ("gres=gpu:a100:1", "slurm_partition=big")),
+        ("gpu:t4;gpu:a100;gpu:h100", "a;b;c", ("gpu_model=t4", "slurm_partition=a")),  # of short runs
+    ],
 )
-def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, style, asked):
-    jobs = slurm_dry_run(project, GPU=style, GPU_PARTITION="big", RUNS_PER_JOB="1")
+def test_the_slurm_profile_asks_for_a_gpu_for_training_alone(project, styles, partitions, asked):
+    jobs = slurm_dry_run(project, GPU=styles, GPU_PARTITION=partitions, RUNS_PER_JOB="1")
     assert len(jobs) > 6
-    assert {name for name, text in jobs if "slurm_partition=big" in text} == {"train"}
+    assert {name for name, text in jobs if asked[1] in text} == {"train"}
     assert {name for name, text in jobs if re.search(r"\b(gpu=1|gpu_model=|gres=)", text)} == {"train"}
-    assert all(asked in text for name, text in jobs if name == "train")
-
-
-def test_short_runs_train_on_the_gpus_of_short_runs(project):
-    jobs = slurm_dry_run(project, GPU="gpu:t4;gpu:a100;gpu:h100", GPU_PARTITION="a;b;c", RUNS_PER_JOB="1")
-    trainings = [text for name, text in jobs if name == "train"]
-    assert trainings and all("gpu_model=t4" in text and "slurm_partition=a" in text for text in trainings)
+    assert all(asked[0] in text and asked[1] in text for name, text in jobs if name == "train")
 
 
 def test_a_site_without_gpus_trains_on_its_cpu_partition(project):

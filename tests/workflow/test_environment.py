@@ -16,8 +16,6 @@ import conda_environments
 from conda_environments import EXTRAS, NEEDED, PROJECT, pins
 
 ROOT = Path(__file__).parents[2]
-
-
 RUN, DEV = pins("requirements.lock"), pins("requirements-dev.lock")
 
 

@@ -60,14 +60,6 @@ def environment(folder: Path) -> dict[str, str]:
     return {"XDG_CACHE_HOME": str(folder / ".cache"), "PYTHONPATH": ""}
 
 
-def train(folder: Path) -> None:
-    """Runs the host's workflow."""
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", "--quiet", "all"]
-    settings = {**os.environ, **environment(folder)}
-    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-
-
 PREFIX = 'prefix: "dp"'
 
 
@@ -93,7 +85,10 @@ def test_a_module_plans_a_run_where_it_is_told(make_project: Callable, tmp_path:
 def test_a_module_trains_a_run_where_it_is_told(make_project: Callable, tmp_path: Path) -> None:
     root = make_project(tmp_path / "subjectdp").root
     folder = host(tmp_path / "host", root, "dp/results/tiny/tables/runs_summary.csv", PREFIX, tiny="fed_avg")
-    train(folder)
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", "--quiet", "all"]
+    settings = {**os.environ, **environment(folder)}
+    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     (run,) = folder.glob("dp/results/runs/*")
     assert {file.name for file in run.iterdir()} == set(RUN_FILES)
     ours = {".cache", ".snakemake", "Snakefile", "tiny.yaml", "dp"}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from safetensors.torch import load_file
 
 from algorithms import tiny
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
@@ -39,7 +40,8 @@ def run(folder: Path, name: str, **changes: Any) -> tuple[Path, list[str]]:
 )
 def test_every_algorithm_runs_in_both_modes(tmp_path: Path, name: str, mode: str) -> None:
     steps = {"local_steps": 1} if name == "joint_noise" else {}
-    output, lines = run(tmp_path, "run", algorithm=name, training=steps, privacy={"mode": mode})
+    training = {"rounds": 2, "batch_size": 8, "optimizer": {"learning_rate": 0.2}, **steps}
+    output, lines = run(tmp_path, "run", algorithm=name, training=training, privacy={"mode": mode, "epsilon": 8.0})
     manifest = json.loads((output / "manifest.json").read_text())
     rounds = pd.read_parquet(output / "rounds.parquet")
     steps_taken = pd.read_parquet(output / "steps.parquet")
@@ -59,6 +61,31 @@ def test_every_algorithm_runs_in_both_modes(tmp_path: Path, name: str, mode: str
     assert "left" in lines[0] and "round 1/" in lines[0]
     assert (output / "progress.log").read_text().splitlines() == lines
     assert RunConfig.model_validate_json((output / "config.json").read_text()).run_id == manifest["run_id"]
+
+
+@pytest.mark.slow
+def test_a_run_is_bit_identical_and_seeds_differ(tmp_path: Path) -> None:
+    first, _ = run(tmp_path, "first")
+    again, _ = run(tmp_path, "again")
+    other, _ = run(tmp_path, "other", seed=1)
+    one, two, three = (load_file(folder / "model.safetensors") for folder in (first, again, other))
+    assert all(bool((one[name] == two[name]).all()) for name in one)
+    assert not any(bool((one[name] == three[name]).all()) for name in one)
+    drop = ["train_seconds"]
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(first / "rounds.parquet").drop(columns=drop),
+        pd.read_parquet(again / "rounds.parquet").drop(columns=drop),
+    )
+
+
+@pytest.mark.slow
+def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> None:
+    frames = []
+    for name in ("fed_avg", "local_item_dp", "higrad_avg_dp:v1"):
+        output, _ = run(tmp_path, name.replace(":", "-"), algorithm=name, privacy={"horizontal": "steps_times_s"})
+        frames.append(pd.read_parquet(output / "steps.parquet")[["round", "silo", "step", "items", "subjects"]])
+    pd.testing.assert_frame_equal(frames[0], frames[1])
+    pd.testing.assert_frame_equal(frames[0], frames[2])
 
 
 @pytest.mark.slow
@@ -90,12 +117,18 @@ def test_evaluation_on_a_part_of_the_items(tmp_path: Path) -> None:
     assert accuracy * 5 == pytest.approx(round(accuracy * 5))
 
 
-SOUND, NO_CAP = {"mode": "sound"}, {"max_items_per_subject": None}
-RELEASE: dict[str, Any] = {"algorithm": "subject_release", "privacy": SOUND, "partition": NO_CAP}
+SOUND = {"mode": "sound", "epsilon": 8.0, "delta": 1e-3}
+RELEASE: dict[str, Any] = {
+    "algorithm": "subject_release",
+    "privacy": SOUND,
+    "partition": {"max_items_per_subject": None},
+}
 RUNS: dict[str, dict[str, Any]] = {
     "a release a round": {},
     "a trusted server": {"subject": {"trust": "central", "weights": "proportional"}},
-    "coins, some items, sums": {"subject": {"sampling_probability": 0.6, "items": 2, "trust": "secure_aggregation"}},
+    "coins, some items, the sum alone": {
+        "subject": {"sampling_probability": 0.6, "items": 2, "trust": "secure_aggregation"}
+    },
     "updates": {"algorithm": "uldp_fl", "subject": {"weights": "proportional"}, "training": {"local_steps": 2}},
     "some silos": {"training": {"silos_per_round": 2}, "subject": {"weights": "fixed"}},
     "sampled subjects": {

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import subjectdp
 from accounting.reference import by_dp_accounting, items_of_a_subject
 from accounting.reference import sampled_gaussian_event as sampled
-from api.loops import Loop
+from api.loops import Loop, Remembers
 from engine import oracle
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
 from subjectdp.sampling import StepKey
@@ -222,44 +222,30 @@ def test_training_learns_and_schedulers_work(make: Any) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(400, 6)
     dataset = TensorDataset(inputs, (inputs[:, 0] > 0).long())
-    model, engine = network(), subjectdp.SubjectPrivacyEngine(seed=1)
+    model = network()
     optimizer = make(model.parameters(), lr=0.05 if make is torch.optim.Adam else 1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
-    settings = subjectdp.PrivacySettings("subject", "subjects", noise_multiplier=0.5)
-    private, optimizer, loss, loader = engine.make_private(
-        model, optimizer, nn.CrossEntropyLoss(), DataLoader(dataset, 40), [i // 2 for i in range(400)], settings
-    )
+    settings = {"clip": "subject", "sample": "subjects", "noise_multiplier": 0.5, "clip_norm": 1.0}
+    people = [i // 2 for i in range(400)]
+    loop = Loop(model, 1, optimizer, data_loader=DataLoader(dataset, 40), subjects=people, settings=settings)
     for _ in range(6):
-        for batch, targets in loader:
+        for batch, targets in loop.loader:
             optimizer.zero_grad()
-            loss(private(batch), targets).backward()
-            optimizer.step()
+            loop.loss(loop.private(batch), targets).backward()
+            loop.optimizer.step()
         scheduler.step()
-    private.eval()
-    right = (private(inputs).argmax(1) == dataset.tensors[1]).float().mean()
+    loop.private.eval()
+    right = (loop.private(inputs).argmax(1) == dataset.tensors[1]).float().mean()
     assert right > 0.85
-    assert torch.equal(model(inputs), private(inputs)), "the wrapped module is the trained one"
-    assert loss(private(inputs), dataset.tensors[1]).item() > 0
-
-
-class Counting(nn.Linear):
-    """A layer that keeps the mean of what it has seen."""
-
-    def __init__(self) -> None:
-        super().__init__(6, 3)
-        self.register_buffer("seen", torch.zeros(6))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        if self.training:
-            self.seen = inputs.mean(0)
-        return super().forward(inputs)
+    assert torch.equal(model(inputs), loop.private(inputs)), "the wrapped module is the trained one"
+    assert loop.loss(loop.private(inputs), dataset.tensors[1]).item() > 0
 
 
 @pytest.mark.parametrize(
     ("module", "message"),
     [
         (lambda: nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "'1' is BatchNorm1d"),
-        (Counting, "'seen' keeps values"),
+        (lambda: Remembers(buffer=True), "'seen' keeps values"),
         (lambda: nn.Linear(6, 3).double(), "float32"),
         (nn.Tanh, "with parameters"),
     ],
@@ -267,12 +253,8 @@ class Counting(nn.Linear):
 def test_modules_that_cannot_be_trained(module: Callable[[], nn.Module], message: str) -> None:
     built = module()
     parameters = list(built.parameters()) or [nn.Parameter(torch.zeros(1))]
-    settings = subjectdp.PrivacySettings("item", noise_multiplier=1.0)
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
     with pytest.raises(ModelError, match=message):
-        subjectdp.SubjectPrivacyEngine().make_private(
-            built, optimizer, nn.CrossEntropyLoss(), DataLoader(data(), 8), SUBJECTS, settings
-        )
+        Loop(built, optimizer=torch.optim.SGD(parameters), data_loader=DataLoader(data(), 8), subjects=SUBJECTS)
 
 
 class Stream(IterableDataset[Any]):
@@ -335,17 +317,13 @@ def test_other_refusals() -> None:
     with pytest.raises(ConfigError, match="make_private to be called first"):
         subjectdp.SubjectPrivacyEngine().state_dict()
     model = network()
-    arguments = (nn.CrossEntropyLoss(), DataLoader(data(), 8), SUBJECTS)
-    settings = subjectdp.PrivacySettings("item", noise_multiplier=1.0)
-    half = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    items: Any = {"data_loader": DataLoader(data(), 8), "subjects": SUBJECTS}
     with pytest.raises(ConfigError, match="exactly those of the module"):
-        subjectdp.SubjectPrivacyEngine().make_private(model, half, *arguments, settings)
-    whole = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ConfigError, match="a new SubjectPrivacyEngine"):
-        loop.engine.make_private(model, whole, *arguments, settings)
+        Loop(model, optimizer=torch.optim.SGD(model[0].parameters()), **items)
     with pytest.raises(ModelError, match="leave out mean and sum"):
-        subjectdp.SubjectPrivacyEngine().make_private(
-            model, whole, nn.functional.cross_entropy, *arguments[1:], settings
-        )
+        Loop(model, criterion=nn.functional.cross_entropy, **items)
+    given = {"module": model, "optimizer": torch.optim.SGD(model.parameters()), "criterion": nn.CrossEntropyLoss()}
+    with pytest.raises(ConfigError, match="a new SubjectPrivacyEngine"):
+        loop.engine.make_private(**given, **items, settings=subjectdp.PrivacySettings("item", noise_multiplier=1.0))
     with pytest.raises(ConfigError, match="clip_norm"):
         subjectdp.clip_sum(model, *data().tensors, 0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import os
 import pickle
 import warnings
 from collections.abc import Callable
@@ -128,12 +127,10 @@ def test_the_delta_of_the_settings_is_that_of_the_answers() -> None:
 
 def test_a_loop_that_never_zeroes_gradients_trains_on_each_step_alone() -> None:
     left, right = Loop(), Loop()
-    for loop in (left, right):
-        for inputs, targets in loop.loader.take(3):
-            if loop is left:
-                loop.optimizer.zero_grad()
-            loop.loss(loop.private(inputs), targets).backward()
-            loop.optimizer.step()
+    left.train(3)
+    for inputs, targets in right.loader.take(3):
+        right.loss(right.private(inputs), targets).backward()
+        right.optimizer.step()
     assert torch.equal(left.vector(), right.vector())
 
 
@@ -283,9 +280,8 @@ def test_one_batch_a_step_whatever_its_size() -> None:
     }
     loop = Loop(module, **options)
     scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, 1)
-    for inputs, targets in loop.loader.take(6):
-        loop.loss(loop.private(inputs), targets).backward()
-        loop.optimizer.step()
+    for _ in range(6):
+        loop.step()
         scheduler.step()
     assert loop.engine.steps == 6 == scheduler.last_epoch
 
@@ -347,7 +343,6 @@ def test_an_engine_is_neither_copied_nor_pickled_and_its_module_can_be() -> None
     twin(INPUTS).sum().backward()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_engine_is_refused() -> None:
     loop = Loop(seed=None)
     loop.engine._process += 1  # as a forked child sees it
@@ -399,20 +394,9 @@ def test_loaders_and_optimisers_that_cannot_be_honoured() -> None:
         Loop(data_loader=DataLoader(DATA, 8, sampler=weighted))
     module = nn.Linear(6, 3)
     with pytest.raises(ConfigError, match="needs no closure"):
-        subjectdp.SubjectPrivacyEngine().make_private(
-            module,
-            torch.optim.LBFGS(module.parameters()),
-            nn.CrossEntropyLoss(),
-            DataLoader(DATA, 8),
-            range(ITEMS),
-            subjectdp.PrivacySettings("item", noise_multiplier=1.0),
-        )
-    started: list[int] = []
-    loader = DataLoader(
-        Subset(DATA, range(12)), 4, shuffle=True, num_workers=1, worker_init_fn=lambda worker: print(worker)
-    )
-    assert Loop(data_loader=loader, subjects=range(12)).loader._loader.worker_init_fn is not None
-    assert started == []
+        Loop(module, optimizer=torch.optim.LBFGS(module.parameters()))
+    loader = DataLoader(Subset(DATA, range(12)), 4, shuffle=True, num_workers=1, worker_init_fn=print)
+    assert Loop(data_loader=loader, subjects=range(12)).loader._loader.worker_init_fn is print
 
 
 NOBODY = [None, float("nan"), np.nan, pd.NA, pd.NaT, np.datetime64("NaT"), "", " ", "NA", "nan", "<NA>", "None"]
@@ -501,9 +485,7 @@ def test_numbers_read_from_the_items_are_refused_and_flags_stay_as_they_were() -
     (inputs, targets), *_ = loop.loader.take(1)
     with pytest.raises(PrivacyError, match="may have been read from the items"):
         loop.private(inputs, scale=float(inputs.abs().max()))
-    for inputs, targets in loop.loader.take(1):
-        loop.loss(loop.private(inputs, halve=True), targets).backward()
-        loop.optimizer.step()
+    loop.step(halve=True)
     (inputs, targets), *_ = loop.loader.take(1)
     with pytest.raises(PrivacyError, match="same flags in each step"):
         loop.private(inputs, halve=bool(inputs.mean() > 9))
@@ -571,28 +553,17 @@ def test_autocast_in_the_loop(batch_size: int) -> None:
 PEOPLE: dict[str, Any] = {"subjects": [item // 3 for item in range(ITEMS)]}
 
 
-class Normed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(1, 8, 1), nn.BatchNorm2d(8)
-        self.flat, self.head = nn.BatchNorm1d(48), nn.Linear(48, 3)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        hidden = self.norm(self.conv(rows.view(-1, 1, 2, 3))).relu().flatten(1)
-        result: Tensor = self.head(self.flat(hidden))
-        return result
-
-
 def test_batch_norm_is_replaced_where_that_is_asked_for() -> None:
-    with pytest.raises(ModelError, match=r"'norm' is BatchNorm2d: .*fix=True"):
-        Loop(Normed())
-    module = Normed()
-    scale = module.norm.weight
-    with pytest.warns(UserWarning, match=r"in place of BatchNorm now: norm \(2 groups\); flat \(1 groups\)"):
+    layers = [nn.Conv2d(1, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.BatchNorm1d(48), nn.Linear(48, 3)]
+    module = nn.Sequential(nn.Unflatten(1, (1, 2, 3)), *layers)
+    with pytest.raises(ModelError, match=r"'2' is BatchNorm2d: .*fix=True"):
+        Loop(module)
+    scale = module[2].weight
+    with pytest.warns(UserWarning, match=r"in place of BatchNorm now: 2 \(2 groups\); 4 \(1 groups\)"):
         loop = Loop(module, settings={"fix": True})
-    assert isinstance(module.norm, nn.GroupNorm) and module.norm.weight is scale
+    assert isinstance(module[2], nn.GroupNorm) and module[2].weight is scale
     loop.step()
-    assert not torch.equal(module.norm.weight, torch.ones(8)), "the optimiser trains it"
+    assert not torch.equal(module[2].weight, torch.ones(8)), "the optimiser trains it"
 
 
 def test_what_needs_further_packages_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

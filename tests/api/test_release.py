@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import subjectdp
+from api.loops import Remembers
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
 
 ITEMS, PEOPLE, SILOS, C = 40, 8, 3, 0.5
@@ -150,25 +151,6 @@ def test_the_rule_without_tuning() -> None:
         rule.learning_rate,
     )
     assert settings.averaged_rounds == 0.5 and settings.epsilon == 4
-
-
-class Remembers(nn.Module):
-    """Keeps something of a pass, in a buffer or where none shows it, from a pass on."""
-
-    def __init__(self, after: int = 0, buffer: bool = False) -> None:
-        super().__init__()
-        self.layer, self.after, self.passes = nn.Linear(6, 3), after, 0
-        if buffer:
-            self.register_buffer("seen", torch.zeros(6))
-        else:
-            self.seen = torch.zeros(6)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        self.passes += 1
-        result: Tensor = self.layer(rows[:, 0] + self.seen)
-        if self.passes > self.after:
-            self.seen = rows.detach().mean((0, 1))
-        return result
 
 
 def test_a_module_that_keeps_items_shows_nothing() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from data.made_content import texts_of
 from source_files import leaf_femnist, leaf_shakespeare, leaf_windows, write_document, write_zip
 from subjectdp.config import load_run
 from subjectdp.config.sections import DataConfig
@@ -21,7 +22,6 @@ from subjectdp.data import leaf_json, leaf_tables
 from subjectdp.data.content import Content, check_content, check_expected, count_content
 from subjectdp.data.leaf_json import read_users
 from subjectdp.data.prepare import inspect_source, read_source
-from subjectdp.data.shakespeare import VOCABULARY
 from subjectdp.data.sizes import leaf_sizes
 from subjectdp.errors import ConfigError, DataError
 from subjectdp.forecast.before_start import expected_items
@@ -254,17 +254,12 @@ def test_no_json_is_refused(tmp_path: Path) -> None:
 # --- Shakespeare --------------------------------------------------------------------------------------------
 
 
-def _texts(content: Any) -> dict[str, str]:
-    spans = zip(content.subject_ids, content.first_items, content.items, strict=True)
-    return {u: "".join(VOCABULARY[s] for s in content.features[a : a + n + 80]) for u, a, n in spans}
-
-
 def test_windows_become_the_text_again(tmp_path: Path) -> None:
     texts = {"P_A": TEXT, "P_B": TEXT[7:200]}
     path = write_document(tmp_path / "all_data.json", leaf_shakespeare(texts))
     content = leaf_json.load("shakespeare", path)
     check_content(content)
-    assert _texts(content) == texts and content.groups == ["A PLAY", "A PLAY"]
+    assert texts_of(content) == texts and content.groups == ["A PLAY", "A PLAY"]
     assert content.items.tolist() == [len(text) - 80 for text in texts.values()]
 
 
@@ -277,7 +272,7 @@ def test_leafs_split_files_are_pooled_into_the_whole_text(tmp_path: Path, gap: i
         document = {"users": ["u"], "num_samples": [declared], "user_data": {"u": windows}}
         write_document(tmp_path / side / f"all_data_{side}_9.json", document)
     content = leaf_json.load("shakespeare", tmp_path)
-    assert _texts(content) == {"u": TEXT} and content.groups == [""]
+    assert texts_of(content) == {"u": TEXT} and content.groups == [""]
     assert content.notes["users_declared_79_too_many"] == (1 if gap else 0)
 
 
@@ -394,8 +389,8 @@ def test_shakespeare_of_flower_labs(tmp_path: Path, ending: str, monkeypatch: py
     path = tmp_path / f"shakespeare.{ending}"
     frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
     content = _load(path, "shakespeare")
-    assert content.subject_ids == list(TEXTS) and content.items.tolist() == [len(text) - 80 for text in TEXTS.values()]
-    assert "".join(VOCABULARY[code] for code in content.features) == "".join(TEXTS.values())
+    assert list(texts_of(content).items()) == list(TEXTS.items())
+    assert len(content.features) == sum(map(len, TEXTS.values()))
     frame.sample(frac=1, random_state=0).to_csv(tmp_path / "shuffled.csv", index=False)
     with pytest.raises(DataError, match="does not follow the one before: the rows were shuffled"):
         _load(tmp_path / "shuffled.csv", "shakespeare")

@@ -30,7 +30,7 @@ def wavelet(row: int, column: int, scale: int, angle: float, angles: int) -> com
         along, across = u * math.cos(angle) + v * math.sin(angle), v * math.cos(angle) - u * math.sin(angle)
         return math.exp(-(along**2 + slant**2 * across**2) / (2 * width**2))
 
-    total, mass, wave = 0j, 0.0, 0j
+    mass, wave = 0.0, 0j
     shifts = [k * SIDE for k in range(-2, 3)]
     for du in shifts:
         for dv in shifts:
@@ -38,10 +38,9 @@ def wavelet(row: int, column: int, scale: int, angle: float, angles: int) -> com
             along = u * math.cos(angle) + v * math.sin(angle)
             wave += bump(u, v) * cmath.exp(1j * frequency * along)
             mass += bump(u, v)
-    scale_factor = slant / (2 * math.pi * width**2)
     # the mean of the wave over the plane, by the Gaussian's Fourier transform at the wave's frequency
     total = wave - math.exp(-((frequency * width) ** 2) / 2) * mass
-    return total * scale_factor
+    return total * slant / (2 * math.pi * width**2)
 
 
 def circular(signal: np.ndarray, filter_: np.ndarray) -> np.ndarray:
@@ -106,10 +105,10 @@ def test_an_image_is_transformed_by_itself_and_turning_it_permutes_the_angles() 
     transform, batch = Scattering(2, 8), images(3)
     whole = transform(batch)
     torch.testing.assert_close(whole[1:2], transform(batch[1:2]), rtol=1e-5, atol=1e-6)
-    padded = torch.nn.functional.pad(torch.zeros(1, 1, 28, 28), (0, 0, 0, 0))
-    padded[..., 12:15, 8:19] = 1.0  # a bar along the second axis
-    bars = [transform(padded)[0, 1:9].sum((1, 2)), transform(padded.transpose(2, 3))[0, 1:9].sum((1, 2))]
-    assert abs(int(bars[0].argmax()) - int(bars[1].argmax())) == 4, "a quarter turn is four of eight angles"
+    bar = torch.zeros(1, 1, 28, 28)
+    bar[..., 12:15, 8:19] = 1.0  # along the second axis
+    first, second = (int(transform(each)[0, 1:9].sum((1, 2)).argmax()) for each in (bar, bar.transpose(2, 3)))
+    assert abs(first - second) == 4, "a quarter turn is four of eight angles"
 
 
 def test_random_directions_keep_lengths_and_are_the_same_for_every_run() -> None:

@@ -17,7 +17,7 @@ from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import LOCK, fetch_sources, generate, inspect_source, prepare_dataset
 from subjectdp.data.store import load_prepared
-from subjectdp.errors import DataError, DownloadError
+from subjectdp.errors import DataError
 
 GENERATED = sorted(name for name, facts in DATASETS.items() if facts.generator)
 
@@ -132,11 +132,6 @@ def test_another_count_than_expected_stops_the_run(tmp_path: Path) -> None:
 def test_bad_options_are_refused(data: dict[str, Any], problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         inspect_source(options(**data))
-
-
-def test_a_local_folder_without_the_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match=r"does not hold by_class\.zip"):
-        fetch_sources(options(path=str(tmp_path)), tmp_path / "source")
 
 
 def test_a_source_that_changed_after_the_fetch_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from source_files import write_zip
 from subjectdp.config.run import RunConfig
 from subjectdp.data import acs_income, cifar10, idx
 from subjectdp.data.acs_income import REGIONS, WIDTH, encode, read_region
@@ -226,10 +226,8 @@ KEPT = {"AGEP": 40, "SCHL": 21, "WKHP": 40, "COW": 1, "MAR": 5, "SEX": 2, "RAC1P
 KEPT |= {"POBP": 303, "PINCP": 60000, "PWGTP": 1}
 
 
-def _zip(path: Path, people: pd.DataFrame) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("psam_p01.csv", people.to_csv(index=False))
-    return path
+def _zip(folder: Path, people: pd.DataFrame) -> Path:
+    return write_zip(folder / "csv_pal.zip", {"psam_p01.csv": people.to_csv(index=False).encode()})
 
 
 @pytest.mark.parametrize(
@@ -239,7 +237,7 @@ def _zip(path: Path, people: pd.DataFrame) -> Path:
 )
 def test_the_task_keeps_whom_folktables_keeps(tmp_path: Path, column: str, value: object, kept: bool) -> None:
     people = pd.DataFrame([KEPT, KEPT | {column: value}])
-    assert len(read_region(_zip(tmp_path / "csv_pal.zip", people))) == 1 + kept
+    assert len(read_region(_zip(tmp_path, people))) == 1 + kept
 
 
 def test_a_person_as_numbers() -> None:
@@ -263,7 +261,7 @@ def test_a_person_as_numbers() -> None:
 )
 def test_files_that_are_not_the_census_are_refused(tmp_path: Path, people: pd.DataFrame, problem: str) -> None:
     with pytest.raises(DataError, match=problem):
-        read_region(_zip(tmp_path / "a.zip", people))
+        read_region(_zip(tmp_path, people))
 
 
 def test_all_regions_are_listed_with_a_mirror() -> None:

@@ -41,15 +41,6 @@ def test_clipped_groups_are_those_of_the_float64_loop(name: str) -> None:
             assert norms.double().tolist() == pytest.approx(lengths, rel=1e-5)
 
 
-@pytest.mark.parametrize("items", [0, 1])
-def test_empty_and_single_batches_in_groups(items: int) -> None:
-    inputs, labels = data_of("small_cnn", items)
-    groups = torch.full((items,), 2)
-    total, norms = engine_of("small_cnn").clipped_sum(inputs, labels, 0.1, groups=groups)
-    assert norms.shape == (3 * items,)
-    assert float(total.norm()) == pytest.approx(0.1 * items, rel=1e-4)
-
-
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(

@@ -171,11 +171,7 @@ def test_leafs_networks_keep_the_fewest_and_a_linear_head_takes_a_mini_batch_at_
     head = items_in_a_pass(saved_values(nn.Linear(3969, 62), torch.zeros(1, 3969)), "cpu")
     assert cnn == 192
     assert head >= 1024
-
-
-def test_an_item_of_a_mini_batch_counts_alone() -> None:
-    mini_batch = torch.zeros(512, 3969)
-    assert saved_values(nn.Linear(3969, 62), mini_batch[:1]) == 3969
+    assert saved_values(nn.Linear(3969, 62), torch.zeros(512, 3969)[:1]) == 3969, "an item of a mini-batch alone"
 
 
 def test_memory_of_a_pass_is_bounded_and_a_gpu_takes_at_least_as_many() -> None:

@@ -1,4 +1,4 @@
-"""Archives, names, images and texts that are broken or hostile are refused; good archives are read to the byte."""
+"""Archives, names and texts that are broken or hostile are refused; good archives are read to the byte."""
 
 import gzip
 import os
@@ -6,15 +6,14 @@ import re
 import struct
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hostile.limits import check_message, chunk, png_with
+from hostile.limits import check_message
 from source_files import etext, leaf_femnist, leaf_shakespeare, write_document, write_zip
-from subjectdp.data import femnist, leaf_json, shakespeare
+from subjectdp.data import leaf_json, shakespeare
 from subjectdp.data.archives import LARGEST_FILE, find_table, find_text, load_sources, open_archive, read_text_file
 from subjectdp.data.content import check_content
 from subjectdp.errors import ConfigError, DataError
@@ -270,28 +269,7 @@ def test_names_that_look_alike_are_refused(tmp_path: Path, one: str, other: str)
         check_content(leaf_json.load("femnist", path))
 
 
-# --- images and the e-text ----------------------------------------------------------------------------------
-
-
-_ROWS = zlib.compress(bytes(28 * 29))
-
-
-@pytest.mark.parametrize(
-    ("image", "told"),
-    [
-        (png_with(28, 28, depth=16, body=zlib.compress(bytes(28 * 57))), "of mode I"),
-        (png_with(28, 28, body=_ROWS, more=chunk(b"acTL", struct.pack(">2L", 2, 0))), "3 frames"),
-        (png_with(28, 28, body=_ROWS, more=chunk(b"acTL", bytes(8))), "Invalid APNG"),
-        (png_with(28, 28, body=zlib.compress(bytes(28 * 20))), "truncated|not enough"),
-        (png_with(28, 29, body=zlib.compress(bytes(29 * 29))), "28 x 29"),
-        (png_with(28, 28, colour=5, body=_ROWS), "not a readable PNG"),
-        (png_with(28, 28, body=b"no deflate"), "not a readable PNG"),
-    ],
-)
-def test_an_odd_image_is_refused(image: bytes, told: str) -> None:
-    assert femnist.leaf_pixels(png_with(28, 28, body=_ROWS)).shape == (28, 28)
-    with pytest.raises(DataError, match=told):
-        femnist.leaf_pixels(image, "x.png")
+# --- the e-text ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])

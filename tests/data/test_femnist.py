@@ -2,7 +2,9 @@
 
 import hashlib
 import io
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from scipy.ndimage import label
 
+from hostile.limits import chunk, png_with
 from source_files import nist_files, nist_folder, png, write_zip
 from subjectdp.data import femnist
 from subjectdp.data.content import Content, check_content
@@ -98,17 +101,27 @@ def test_other_colour_modes_are_converted(mode: str) -> None:
     assert femnist.leaf_pixels(png(0, mode=mode)).shape == (28, 28)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("side", [27, 5000])
-def test_odd_sizes_are_refused(side: int) -> None:
-    with pytest.raises(DataError, match="expected a square"):
-        femnist.leaf_pixels(png(0, side=side, mode="L"))
+_ROWS = zlib.compress(bytes(28 * 29))
 
 
-@pytest.mark.parametrize("raw", [b"", b"<html>", png(0)[:200], png(0)[:-400]])
-def test_what_is_no_png_is_refused(raw: bytes) -> None:
-    with pytest.raises(DataError, match="not a readable PNG"):
-        femnist.leaf_pixels(raw, "bad.png")
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        (png_with(28, 28, depth=16, body=zlib.compress(bytes(28 * 57))), "of mode I"),
+        (png_with(28, 28, body=_ROWS, more=chunk(b"acTL", struct.pack(">2L", 2, 0))), "3 frames"),
+        (png_with(28, 28, body=_ROWS, more=chunk(b"acTL", bytes(8))), "Invalid APNG"),
+        (png_with(28, 28, body=zlib.compress(bytes(28 * 20))), "truncated|not enough"),
+        (png_with(28, 29, body=zlib.compress(bytes(29 * 29))), "28 x 29 pixels: expected a square"),
+        *((png_with(side, side, body=_ROWS), f"{side} x {side} pixels: expected a square") for side in (27, 5000)),
+        (png_with(28, 28, colour=5, body=_ROWS), "not a readable PNG"),
+        (png_with(28, 28, body=b"no deflate"), "not a readable PNG"),
+        *((raw, "not a readable PNG") for raw in (b"", b"<html>", png(0)[:200], png(0)[:-400])),
+    ],
+)
+def test_an_odd_image_is_refused(image: bytes, told: str) -> None:
+    assert femnist.leaf_pixels(png_with(28, 28, body=_ROWS)).shape == (28, 28)
+    with pytest.raises(DataError, match=told):
+        femnist.leaf_pixels(image, "x.png")
 
 
 def test_an_image_without_class_is_refused(tmp_path: Path) -> None:

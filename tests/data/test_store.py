@@ -104,14 +104,6 @@ def test_meta_says_what_the_data_are(folder: Path) -> None:
     assert set(meta["sha256"]) == {"features", "labels", "silos", "subjects"}
 
 
-def test_first_subjects(folder: Path) -> None:
-    data = load_prepared(folder)
-    assert data.first_subjects(2).subject_ids == ["f0000_14", "f0001_14"]
-    for count in (0, 5):
-        with pytest.raises(DataError, match=r"data\.subjects"):
-            data.first_subjects(count)
-
-
 @pytest.mark.parametrize("size", [0, 5, 5000])  # empty, read whole, mapped
 def test_arrays_come_back_and_are_read_only(tmp_path: Path, size: int) -> None:
     facts = write_folder(tmp_path / "index.json", {"a": np.arange(size, dtype=np.int16)}, {})

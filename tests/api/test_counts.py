@@ -94,10 +94,10 @@ def test_harmless_differences(tmp_path: Path, content: str) -> None:
         ("subject,silo,items\n", "at least one row"),
         ("subject,silo,items\na,b,0\n", "at least one row"),
         (TABLE + "cara,south\n", "line 5: expected subject, silo, items, got too few columns"),
-        (TABLE + "cara,south,-1\n", "line 5: expected items to be a whole number from 0 on, got '-1'"),
-        (TABLE + "cara,south,2.5\n", "line 5: .* got '2.5'"),
-        (TABLE + "cara,south,many\n", "line 5: .* got 'many'"),
-        (TABLE + "cara,south,1e3\n", "line 5: .* got '1e3'"),
+        *(
+            (f"{TABLE}cara,south,{items}\n", f"line 5: expected items to be a whole number from 0 on, got '{items}'")
+            for items in ("-1", "2.5", "many", "1e3")
+        ),
         (TABLE + "cara,south,99999999999999999999\n", "line 5"),
         (TABLE + ",south,1\n", "line 5: expected a subject, got nothing"),
         (TABLE + "cara,,1\n", "line 5: expected a silo, got nothing"),

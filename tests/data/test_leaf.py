@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -83,25 +84,18 @@ def test_every_truncation_is_noticed(data: st.DataObject) -> None:
     [
         (b"", "the file is empty"),
         (b"<!DOCTYPE html>", "web page"),
-        (b"[]", "not valid JSON"),
         (b"{}", "'user_data' is missing"),
-        (b'{"user_data": []}', "not valid JSON"),
+        *((raw, "not valid JSON") for raw in (b"[]", b'{"user_data": []}', b'\xef\xbb\xbf{"user_data": {}}')),
+        *((b'{"user_data": {%s}}' % users, "not valid JSON") for users in (b"a: 1", b'"a": 1 "b": 2')),
         (b'{"user_data": {}} {}', "more after the end"),
         (b'{"user_data": {}, "user_data": {}}', "comes twice"),
         (b'{"user_data": {"a": 1, "a": 2}}', "'a' comes twice"),
         (b'{"user_data": {"a": NaN}}', "a number is NaN"),
         (b'{"user_data": {"a": {"y": 1, "y": 1}}}', "same key twice"),
-        (b'{"user_data": {"a": ' + b"9" * 5000 + b"}}", "cannot be read"),
-        ('\ufeff{"user_data": {}}'.encode(), "not valid JSON"),
-        ('{"user_data": {"\u00e9": 1}}'.encode("utf-16"), "not valid JSON|cannot be read"),
-        ('{"user_data": {"\u00e9": 1}}'.encode("latin-1"), "not valid JSON|cannot be read"),
         (b'{"user_data": {"a": [1, -Infinity]}}', "a number is -Infinity"),
-        (b'{"user_data": {"a": {]}}', "cannot be read"),
-        (b'{"user_data": {"a": nul}}', "cannot be read"),
-        (b'{"user_data": {a: 1}}', "not valid JSON"),
-        (b'{"user_data": {"a": 1 "b": 2}}', "not valid JSON"),
-        (b'{"user_data": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "recursion depth"),
-        (b'{"user_data": {"a": "\xff\xfe"}}', "cannot be read"),
+        *((b'{"user_data": {"a": %s}}' % n, "cannot be read") for n in (b"9" * 5000, b"{]", b"nul", b'"\xff\xfe"')),
+        (b'{"user_data": {"a": %s}}' % (b"[" * 100_000 + b"]" * 100_000), "recursion depth"),
+        *(('{"user_data": {"\u00e9": 1}}'.encode(code), "JSON|cannot be read") for code in ("utf-16", "latin-1")),
     ],
 )
 def test_bad_json_is_refused(raw: bytes, problem: str) -> None:
@@ -198,36 +192,31 @@ def _two(**changes: Any) -> dict[str, Any]:
 
 
 _ROW = [0.0] * 784
+PIXELS = {1.1: r"pixels to be in \[0, 1\]", -1e-9: "pixels to be in", 0.5: "not multiples of 1/255"}
+PIXELS |= {
+    math.inf: r"Infinity|in \[0, 1\]",
+    math.nan: "a number is NaN",
+    True: "true and false",
+    10**400: "pixels|numbers",
+}
 
 
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (_two(y=[0, 62]), "labels to be whole"),
-        (_two(y=[0, -1]), "labels to be whole"),
-        (_two(y=[0, 1.5]), "labels to be whole"),
-        (_two(y=["a", "b"]), "expected 2 numbers"),
-        (_two(y=[0, 10**30]), "expected 2 numbers"),
+        *((_two(y=[0, label]), "labels to be whole") for label in (62, -1, 1.5)),
+        *((_two(y=labels), "expected 2 numbers") for labels in (["a", "b"], [0, 10**30])),
         (_two(y=[0]), "2 entries in x, 1 in y"),
         (_two(y=None), "must be lists"),
-        (_two(x=[_ROW, _ROW[:-1]]), "expected 2 x 784 numbers"),
-        (_two(x=[_ROW, ["0.5"] * 784]), "expected 2 x 784 numbers"),
-        (_two(x=[_ROW, None]), "expected 2 x 784 numbers"),
-        (_two(x=[_ROW, [1.1, *_ROW[1:]]]), r"pixels to be in \[0, 1\]"),
-        (_two(x=[_ROW, [1e400, *_ROW[1:]]]), r"Infinity|in \[0, 1\]"),
-        (_two(x=[_ROW, [float("nan"), *_ROW[1:]]]), "a number is NaN"),
-        (_two(x=[_ROW, [0.5, *_ROW[1:]]]), "not multiples of 1/255"),
-        (_two(x=[_ROW, [True, *_ROW[1:]]]), "true and false"),
-        (_two(y=[0, True]), "true and false"),
-        (_two(x=[_ROW, [10**400, *_ROW[1:]]]), "pixels|numbers"),
-        (_two(x=[_ROW, [-1e-9, *_ROW[1:]]]), r"pixels to be in"),
+        *((_two(x=[_ROW, row]), "expected 2 x 784 numbers") for row in (_ROW[:-1], ["0.5"] * 784, None)),
+        *((_two(x=[_ROW, [pixel, *_ROW[1:]]]), told) for pixel, told in PIXELS.items()),
         (_two(x=[_ROW, [[0], *_ROW[1:]]]), "numbers"),
-        (_two(num_samples=[True, 1]), "num_samples of 'a'"),
+        (_two(y=[0, True]), "true and false"),
+        *((_two(num_samples=[number, 1]), "num_samples of 'a'") for number in (True, 81)),
         (_two(users=[1, "b"]), "names .text. only"),
         (_two(users=["a"], num_samples=[2]), "different users"),
         (_two(num_samples=[2]), "equal length"),
         (_two(num_samples=[2, 2]), "num_samples of 'b'"),
-        (_two(num_samples=[81, 1]), "num_samples of 'a'"),
         (_two(users=None), "the lists users and num_samples"),
         (_two(user_data={"a": {"x": []}, "b": {}}), "the keys x and y"),
         (_two(user_data={}, users=[], num_samples=[]), "no user with an image"),

@@ -150,15 +150,12 @@ def ours(low: float, high: float, **more: object) -> Measured:
 @pytest.mark.parametrize(
     ("target", "measured", "verdict"),
     [
-        (VALUE, ours(76.5, 79.5), Verdict.REPRODUCED),
-        (VALUE, ours(76.0, 80.0), Verdict.REPRODUCED),
-        (VALUE, ours(75.9, 79.0), Verdict.NOT_AT_THIS_SCALE),
-        (VALUE, ours(60.0, 90.0), Verdict.NOT_AT_THIS_SCALE),
-        (VALUE, ours(70.0, 75.9), Verdict.DIFFERS),
-        (VALUE, ours(80.1, 81.0), Verdict.DIFFERS),
+        *((VALUE, ours(*interval), Verdict.REPRODUCED) for interval in ((76.5, 79.5), (76.0, 80.0))),
+        *((VALUE, ours(*interval), Verdict.DIFFERS) for interval in ((70.0, 75.9), (80.1, 81.0))),
+        *((VALUE, ours(*interval), Verdict.NOT_AT_THIS_SCALE) for interval in ((75.9, 79.0), (60.0, 90.0))),
         (VALUE, ours(76.5, 79.5, at_setting=False), Verdict.NOT_AT_THIS_SCALE),
         (VALUE, ours(76.5, 79.5, synthetic=True), Verdict.NOT_AT_THIS_SCALE),
-        (VALUE, ours(math.nan, math.nan), Verdict.NOT_AT_THIS_SCALE),
+        *((kind, ours(math.nan, math.nan), Verdict.NOT_AT_THIS_SCALE) for kind in (VALUE, ORDER, BOUND)),
         (VALUE, None, Verdict.NOT_RUN),
         (BELOW, ours(40.0, 49.9), Verdict.REPRODUCED),
         (BELOW, ours(50.0, 52.0), Verdict.DIFFERS),
@@ -168,7 +165,6 @@ def ours(low: float, high: float, **more: object) -> Measured:
         (ORDER, ours(0.1, 8.0, synthetic=True), Verdict.NOT_AT_THIS_SCALE),
         (ORDER, ours(-8.0, -0.1, at_setting=False), Verdict.DIFFERS),
         (ORDER, ours(-1.0, 8.0), Verdict.NOT_AT_THIS_SCALE),
-        (ORDER, ours(math.nan, math.nan), Verdict.NOT_AT_THIS_SCALE),
         (CLAIM, ours(3.997, 3.997, synthetic=True, at_setting=False), Verdict.REPRODUCED),
         (CLAIM, ours(4.1, 4.1, epsilon_lower=4.1), Verdict.REFUTED),
         (CLAIM, ours(4.1, 4.1), Verdict.NOT_PROVABLE),
@@ -179,7 +175,6 @@ def ours(low: float, high: float, **more: object) -> Measured:
         (BOUND, ours(-3.0, -0.1, cannot_fail=True), Verdict.CANNOT_FAIL),
         (BOUND, ours(0.1, 2.0), Verdict.REFUTED),
         (BOUND, ours(-0.1, 0.1), Verdict.NOT_AT_THIS_SCALE),
-        (BOUND, ours(math.nan, math.nan), Verdict.NOT_AT_THIS_SCALE),
     ],
 )
 def test_the_rule(target: Target, measured: Measured | None, verdict: Verdict) -> None:

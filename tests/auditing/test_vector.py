@@ -12,6 +12,7 @@ import torch
 from scipy import stats
 
 from algorithms import tiny
+from auditing.generated_setup import partition_of
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.conformance import _KnownGradient
 from subjectdp.auditing.suite import divisor_leak, divisor_separation, noise_level_leak
@@ -25,7 +26,6 @@ from subjectdp.auditing.vector import (
     World,
     check_auditable,
 )
-from subjectdp.data.partition import Partition
 from subjectdp.errors import PrivacyError
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
@@ -73,19 +73,10 @@ def plan(
 
 def real_run(plan: PrivacyPlan, others: float, seed: int = 5) -> tiny.TinyRun:
     """The real federation at work: the canary's items have a huge gradient at every silo, all others ``others``."""
-    subjects = np.tile(np.append(np.repeat(np.arange(OTHERS), ITEMS), [CANARY] * CANARY_ITEMS), SILOS)
-    gradients = torch.where(torch.from_numpy(subjects) == CANARY, 1e6, others).float()
-    none = np.zeros(0, np.int32)
-    partition = Partition(
-        np.arange(len(subjects), dtype=np.int32),
-        subjects.astype(np.int32),
-        np.arange(SILOS + 1, dtype=np.int64) * SILO_ITEMS,
-        none,
-        none,
-        {"counts": {"subjects": OTHERS + 1}},
-    )
+    subjects = np.tile(np.append(np.repeat(np.arange(OTHERS), ITEMS), [CANARY] * CANARY_ITEMS), (SILOS, 1))
+    gradients = torch.where(torch.from_numpy(subjects).flatten() == CANARY, 1e6, others).float()
     items = tiny.TinyData(-gradients.unsqueeze(1), torch.ones(len(gradients), dtype=torch.int64))
-    return tiny.tiny_run(plan, partition, _KnownGradient(1), seed, "worst", items, rate=1.0)
+    return tiny.tiny_run(plan, partition_of(subjects), _KnownGradient(1), seed, "worst", items, rate=1.0)
 
 
 def update_plan(steps: int, unit: PrivacyUnit = PrivacyUnit.SUBJECT, q: float = 0.05) -> PrivacyPlan:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import subjectdp
+from api.loops import Loop
 from benchmarks.public_api import TRAINED
 from engine import oracle
 from engine.test_clipping import NAMES, data_of, flat_in_order, model_of
@@ -95,22 +96,17 @@ def test_reproducible_noise_has_the_planned_law_and_repeats() -> None:
 def test_a_training_of_the_public_api_releases_the_planned_noise(seed: int | None) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 100, 10)).to(GPU)
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=1.0)
-    data = TensorDataset(torch.rand(64, 1, 12, 12), torch.randint(0, 10, (64,)))
-    settings = subjectdp.PrivacySettings(noise_multiplier=30.0, clip_norm=0.01, max_items_per_subject=4)
-    engine = subjectdp.SubjectPrivacyEngine(seed)
-    private, optimizer, criterion, loader = engine.make_private(
-        model, optimizer, nn.CrossEntropyLoss(), DataLoader(data, 16), [i // 4 for i in range(64)], settings
-    )
-    std = 30.0 * 0.01 / engine.plan.silos[0].divisor
+    data = DataLoader(TensorDataset(torch.rand(64, 1, 12, 12), torch.randint(0, 10, (64,))), 16)
+    settings = {"clip": "subject", "noise_multiplier": 30.0, "clip_norm": 0.01, "max_items_per_subject": 4}
+    loop = Loop(model, seed, data_loader=data, subjects=[i // 4 for i in range(64)], settings=settings)
+    std = 30.0 * 0.01 / loop.engine.plan.silos[0].divisor
     noises = []
-    while engine.steps < 5:
-        for inputs, targets in loader:
-            before = torch.cat([p.detach().flatten() for p in model.parameters()]).double()
-            optimizer.zero_grad()
-            criterion(private(inputs.to(GPU)), targets.to(GPU)).backward()
-            optimizer.step()
-            after = torch.cat([p.detach().flatten() for p in model.parameters()]).double()
-            noises.append((after - before).cpu().numpy() / std)
+    while loop.engine.steps < 5:
+        for inputs, targets in loop.loader:
+            before = loop.vector().double()
+            loop.optimizer.zero_grad()
+            loop.loss(loop.private(inputs.to(GPU)), targets.to(GPU)).backward()
+            loop.optimizer.step()
+            noises.append((loop.vector().double() - before).cpu().numpy() / std)
     sample = np.concatenate(noises)[:40_000]
     assert fits(sample, 1.0) and not fits(sample, 1.03)

@@ -117,8 +117,6 @@ def grid(algorithms: Iterable[str], datasets: Iterable[str], seeds: Iterable[int
 def _rounds(fake: Fake, generator: np.random.Generator, steps: int) -> pd.DataFrame:
     top, end, *_ = _FEMNIST[fake.algorithm]
     top *= 1.0 if fake.dataset == "femnist" else 0.62
-    if fake.algorithm == "local_group_dp":
-        top -= 0.03 * np.log2(fake.alpha) ** 1.2
     if fake.local_steps is not None:
         top *= 0.6 + 0.1 * np.log2(fake.local_steps + 1)
     number = np.arange(1, fake.executed + 1)
@@ -144,16 +142,17 @@ def _steps(fake: Fake, generator: np.random.Generator) -> pd.DataFrame:
     size = silos * local * fake.executed
     femnist = fake.dataset == "femnist"
     items = generator.poisson(512 if femnist else 100, size)
-    lost = (35 if femnist else 14) * (1 + 1.1 * np.log2(fake.alpha))
-    group = generator.choice([2, 3, 4, 5], size, p=[0.17, 0.72, 0.09, 0.02] if femnist else [0.12, 0.6, 0.23, 0.05])
-    group = group + generator.binomial(np.maximum(0, round(2 * np.log2(fake.alpha))), 0.4, size)
+    likely = [0.17, 0.72, 0.09, 0.02] if femnist else [0.12, 0.6, 0.23, 0.05]
+    group = generator.choice([2, 3, 4, 5], size, p=likely) + generator.binomial(
+        round(2 * np.log2(fake.alpha)), 0.4, size
+    )
     return pd.DataFrame(
         {
             "round": np.repeat(np.arange(1, fake.executed + 1), silos * local),
             "silo": np.tile(np.repeat(np.arange(silos), local), fake.executed),
             "step": np.tile(np.arange(local), silos * fake.executed),
             "items": items,
-            "subjects": np.maximum(1, items - generator.poisson(lost, size)),
+            "subjects": items - generator.poisson(35 if femnist else 14, size),
             "largest_group": group,
             "noise_multiplier": 1.7,
             "clipped_fraction": 0.9,

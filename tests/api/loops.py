@@ -41,20 +41,15 @@ class Remembers(nn.Module):
 class Loop:
     """A private training on all items at each step, with noise that is known."""
 
-    def __init__(
-        self, module: nn.Module | None = None, seed: int | None = 3, optimizer: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, module: Any = None, seed: int | None = 3, optimizer: Any = None, **options: Any) -> None:
         torch.manual_seed(0)
-        self.module = nn.Linear(6, 3) if module is None else module
+        self.module: Any = nn.Linear(6, 3) if module is None else module
         trained = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer: Any = torch.optim.SGD(trained, lr=1.0) if optimizer is None else optimizer
         self.engine = subjectdp.SubjectPrivacyEngine(seed)
         settings = {"clip": "item", "noise_multiplier": 0.01, "clip_norm": C} | options.pop("settings", {})
-        given = {
-            "criterion": nn.CrossEntropyLoss(),
-            "data_loader": DataLoader(DATA, ITEMS),
-            "subjects": range(ITEMS),
-        } | options
+        given = {"data_loader": DataLoader(DATA, ITEMS), "subjects": range(ITEMS)} | options
+        given.setdefault("criterion", nn.CrossEntropyLoss())
         self.private, self.optimizer, self.loss, self.loader = self.engine.make_private(
             self.module, self.optimizer, settings=subjectdp.PrivacySettings(**settings), **given
         )

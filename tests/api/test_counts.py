@@ -162,9 +162,8 @@ def test_columns_are_read_as_rows_are(rows: list[tuple[str, str, str]], more: st
     assert same(*read) if isinstance(read[0], Counts) else read[0] == read[1]
 
 
-CELLS = st.dictionaries(st.tuples(st.integers(0, 6), st.integers(0, 3)), st.integers(0, 9), min_size=1).filter(
-    lambda cells: any(cells.values())
-)
+PLACE = st.tuples(st.integers(0, 6), st.integers(0, 3))
+CELLS = st.dictionaries(PLACE, st.integers(0, 9), min_size=1).filter(lambda cells: any(cells.values()))
 
 
 @given(cells=CELLS, cap=st.integers(1, 10))

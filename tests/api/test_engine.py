@@ -18,7 +18,7 @@ from accounting.reference import by_dp_accounting, items_of_a_subject
 from accounting.reference import sampled_gaussian_event as sampled
 from api.loops import Loop, Remembers
 from engine import oracle
-from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
 from subjectdp.sampling import StepKey
 
 ITEMS = 40
@@ -270,35 +270,28 @@ class Words(Dataset[Any]):
 
 
 @pytest.mark.parametrize(
-    ("settings", "loader", "subjects", "message", "error"),
+    ("settings", "loader", "message", "error"),
     [
-        ({"clip": "person"}, None, None, "Unknown clip", ConfigError),
-        ({"clip": "item", "sample": "subjects"}, None, None, "nothing bounds a subject", ConfigError),
-        ({"epsilon": 1.0}, None, None, "got 'both'", ConfigError),
-        ({"noise_multiplier": None}, None, None, "got 'neither'", ConfigError),
-        ({"noise_multiplier": None, "epsilon": 1.0}, None, None, "steps", ConfigError),
-        ({"noise_multiplier": 1e-6}, None, None, "at least 1e-05", ConfigError),
-        ({"clip_norm": 0.0}, None, None, "clip_norm", ConfigError),
-        ({"max_items_per_subject": None}, None, None, "max_items_per_subject.*cap", ConfigError),
-        ({"max_items_per_subject": 0}, None, None, "a whole number from 1 on", ConfigError),
-        ({"max_items_per_subject": 1}, DataLoader(data(), 20), None, "at most the 5 items", ConfigError),
-        ({}, DataLoader(data(), batch_size=None), None, "batch_size of the data loader", ConfigError),
-        ({}, DataLoader(Stream(), 4), None, "one with a length", DataError),
-        ({}, DataLoader(Words(), 4), None, "tensors, .inputs, targets.", DataError),
-        ({}, None, SUBJECTS[:-1], "one for each of the 40 items", ConfigError),
+        ({"clip": "person"}, None, "Unknown clip", ConfigError),
+        ({"clip": "item", "sample": "subjects"}, None, "nothing bounds a subject", ConfigError),
+        ({"epsilon": 1.0}, None, "got 'both'", ConfigError),
+        ({"noise_multiplier": None}, None, "got 'neither'", ConfigError),
+        ({"noise_multiplier": None, "epsilon": 1.0}, None, "steps", ConfigError),
+        ({"noise_multiplier": 1e-6}, None, "at least 1e-05", ConfigError),
+        ({"clip_norm": 0.0}, None, "clip_norm", ConfigError),
+        ({"max_items_per_subject": None}, None, "max_items_per_subject.*cap", ConfigError),
+        ({"max_items_per_subject": 0}, None, "a whole number from 1 on", ConfigError),
+        ({"max_items_per_subject": 1}, DataLoader(data(), 20), "at most the 5 items", ConfigError),
+        ({}, DataLoader(data(), batch_size=None), "batch_size of the data loader", ConfigError),
+        ({}, DataLoader(Stream(), 4), "one with a length", DataError),
+        ({}, DataLoader(Words(), 4), "tensors, .inputs, targets.", DataError),
     ],
 )
-def test_settings_and_data_that_do_not_fit(
-    settings: dict[str, Any], loader: Any, subjects: list[str] | None, message: str, error: type[SubjectDPError]
-) -> None:
+def test_settings_and_data_that_do_not_fit(settings: dict[str, Any], loader: Any, message: str, error: Any) -> None:
     chosen = {"clip": "subject", "noise_multiplier": 1.0, "max_items_per_subject": 5} | settings
+    loader = DataLoader(data(), 8) if loader is None else loader
     with pytest.raises(error, match=message):
-        Loop(
-            network(),
-            data_loader=DataLoader(data(), 8) if loader is None else loader,
-            subjects=SUBJECTS if subjects is None else subjects,
-            settings=chosen,
-        )
+        Loop(network(), data_loader=loader, subjects=SUBJECTS, settings=chosen)
 
 
 def test_other_refusals() -> None:
@@ -313,6 +306,8 @@ def test_other_refusals() -> None:
         subjectdp.SubjectPrivacyEngine().state_dict()
     model = network()
     items: Any = {"data_loader": DataLoader(data(), 8), "subjects": SUBJECTS}
+    with pytest.raises(ConfigError, match="one for each of the 40 items"):
+        Loop(model, data_loader=DataLoader(data(), 8), subjects=SUBJECTS[:-1])
     with pytest.raises(ConfigError, match="exactly those of the module"):
         Loop(model, optimizer=torch.optim.SGD(model[0].parameters()), **items)
     with pytest.raises(ModelError, match="leave out mean and sum"):

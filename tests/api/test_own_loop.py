@@ -273,12 +273,8 @@ def test_one_batch_a_step_whatever_its_size() -> None:
     """A subject of 20 items, at a batch of 2: the scheduler moves once a step, and dropout is that of one pass."""
     module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     subjects = [0] * 20 + [1, 2, 3, 4]
-    options: Any = {
-        "subjects": subjects,
-        "settings": {"clip": "subject", "sample": "subjects", "subjects_per_step": 3},
-        "data_loader": DataLoader(DATA, 2),
-    }
-    loop = Loop(module, **options)
+    settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 3}
+    loop = Loop(module, subjects=subjects, settings=settings, data_loader=DataLoader(DATA, 2))
     scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, 1)
     for _ in range(6):
         loop.step()
@@ -571,9 +567,7 @@ def test_what_needs_further_packages_is_refused_with_the_remedy(monkeypatch: pyt
         raise ModuleNotFoundError(f"No module named 'pandas' for {name}", name="pandas")
 
     monkeypatch.setattr(subjectdp, "import_module", missing)
-    with pytest.raises(
-        ImportError, match=r"subjectdp.SubjectRelease needs pandas: pip install 'subjectdp\[pipeline\]'"
-    ):
+    with pytest.raises(ImportError, match=r"SubjectRelease needs pandas: pip install 'subjectdp\[pipeline\]'"):
         _ = subjectdp.__getattr__("SubjectRelease")
 
 

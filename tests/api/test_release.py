@@ -18,6 +18,7 @@ from api.loops import Remembers
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
 
 ITEMS, PEOPLE, SILOS, C = 40, 8, 3, 0.5
+Parts = dict[tuple[int, int], Tensor]  # by person and silo
 GENERATOR = torch.Generator().manual_seed(1)
 INPUTS = torch.randn(ITEMS, 5, 6, generator=GENERATOR)
 TARGETS = torch.arange(ITEMS) % 3
@@ -43,20 +44,16 @@ def made(seed: int | None = 3, module: nn.Module | None = None, **options: Any) 
     """A training whose noise is next to nothing."""
     torch.manual_seed(0)
     module = Attention() if module is None else module
-    settings = {"rounds": 5, "noise_multiplier": 1e-5, "clip_norm": C, "learning_rate": 1.0, "seed": seed} | options
-    data = DataLoader(TensorDataset(INPUTS, TARGETS), 16)
-    return subjectdp.SubjectRelease(
-        module, nn.CrossEntropyLoss(), data, PERSON, SILO, subjectdp.ReleaseSettings(**settings)
-    )
+    chosen = {"rounds": 5, "noise_multiplier": 1e-5, "clip_norm": C, "learning_rate": 1.0, "seed": seed} | options
+    settings, data = subjectdp.ReleaseSettings(**chosen), DataLoader(TensorDataset(INPUTS, TARGETS), 16)
+    return subjectdp.SubjectRelease(module, nn.CrossEntropyLoss(), data, PERSON, SILO, settings)
 
 
 def vector(module: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
-def contributions(
-    module: nn.Module, clip: str, local_steps: int = 1, learning_rate: float = 1.0
-) -> dict[tuple[int, int], Tensor]:
+def contributions(module: nn.Module, clip: str, local_steps: int = 1, learning_rate: float = 1.0) -> Parts:
     """Of each person at each silo before clipping, by plain loops: minus mean gradients (a rate of 1), or updates."""
     found = {}
     for person, silo in sorted(set(zip(PERSON.tolist(), SILO.tolist(), strict=True))):
@@ -72,7 +69,7 @@ def contributions(
     return found
 
 
-def clipped(all_of_them: dict[tuple[int, int], Tensor], squares: bool) -> Tensor:
+def clipped(all_of_them: Parts, squares: bool) -> Tensor:
     total = torch.zeros_like(next(iter(all_of_them.values())))
     for (person, _), each in all_of_them.items():
         held = sum(other == person for other, _ in all_of_them)
@@ -104,9 +101,7 @@ def test_the_noise_is_the_plans() -> None:
     module = nn.Linear(6, 3000)
     data = DataLoader(TensorDataset(torch.zeros(ITEMS, 6), torch.zeros(ITEMS, dtype=torch.int64)), 16)
     for trust, silos_noise in (("local", SILOS**0.5), ("secure_aggregation", 1.0), ("central", 1.0)):
-        settings = subjectdp.ReleaseSettings(
-            rounds=1, noise_multiplier=2.0, clip_norm=C, learning_rate=1.0, trust=trust
-        )
+        settings = subjectdp.ReleaseSettings(1, noise_multiplier=2.0, clip_norm=C, learning_rate=1.0, trust=trust)
         own = copy.deepcopy(module)
         release = subjectdp.SubjectRelease(own, nn.CrossEntropyLoss(), data, PERSON, SILO, settings)
         divisor = sum(silo.divisor for silo in release.plan.silos)
@@ -145,11 +140,8 @@ def test_an_epsilon_is_reached_and_no_round_follows() -> None:
 def test_the_rule_without_tuning() -> None:
     settings = subjectdp.ReleaseSettings.untuned(subjects=180, weights=7936, epsilon=4, silos=16)
     rule = subjectdp.untuned_schedule(subjects=180, weights=7936, epsilon=4, silos=16)
-    assert (settings.rounds, settings.clip_norm, settings.learning_rate) == (
-        rule.rounds,
-        rule.clip_norm,
-        rule.learning_rate,
-    )
+    for name in ("rounds", "clip_norm", "learning_rate"):
+        assert getattr(settings, name) == getattr(rule, name)
     assert settings.averaged_rounds == 0.5 and settings.epsilon == 4
 
 

@@ -51,19 +51,14 @@ SILO_ITEMS = OTHERS * ITEMS + CANARY_ITEMS
 CANARY = OTHERS  # the canary's subject index
 
 
-def plan(
-    name: str,
-    variant: str | None,
-    mode: AccountingMode,
-    noise: float = 1.3,
-    q: float = 0.15,
-    mechanism: Mechanism | None = None,
-) -> PrivacyPlan:
+def plan(name: str, variant: str | None, mode: AccountingMode, noise: float = 1.3, q: float = 0.15) -> PrivacyPlan:
     """A plan by hand, equal silos, one step a round."""
-    mechanism = algorithm(name, variant).mechanism(variant, mode) if mechanism is None else mechanism
-    settings = PlanSettings(
-        mode, Horizontal.SOUND, SamplingMethod.POISSON, 4.0, 1e-5, CLIP, 1, 1, max(1, round(q * SILO_ITEMS))
-    )
+    return plan_of(algorithm(name, variant).mechanism(variant, mode), noise, q)
+
+
+def plan_of(mechanism: Mechanism, noise: float = 1.3, q: float = 0.15) -> PrivacyPlan:
+    batch_size = max(1, round(q * SILO_ITEMS))
+    settings = PlanSettings(mechanism.mode, Horizontal.SOUND, SamplingMethod.POISSON, 4.0, 1e-5, CLIP, 1, 1, batch_size)
     divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(mechanism.divisor_rule, 6.0)
     silo = SiloSchedule(SILO_ITEMS, OTHERS + 1, q, CANARY_ITEMS, 1, noise, divisor)
     grouped = mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
@@ -83,8 +78,7 @@ def update_plan(steps: int, unit: PrivacyUnit = PrivacyUnit.SUBJECT, q: float = 
     """A plan by hand whose updates of some local steps are clipped and noised once, read for a unit."""
     mechanism = algorithm("joint_noise").of_updates
     assert mechanism is not None
-    mechanism = replace(mechanism, claimed_unit=unit)
-    made = plan("joint_noise", None, AccountingMode.SOUND, q=q, mechanism=mechanism)
+    made = plan_of(replace(mechanism, claimed_unit=unit), q=q)
     return replace(made, silos=tuple(replace(silo, steps_per_round=steps) for silo in made.silos))
 
 

@@ -273,7 +273,6 @@ def test_each_class_has_a_shape_of_its_own() -> None:
         assert len({line.tobytes() for line in field == 0}) == 62
         assert min(field[:, [0, -1]].min(), field[:, :, [0, -1]].min()) >= 4 * DISTANCE_UNIT, "none is cut off"
         assert (field[~lends] == fields.distance[0][~lends]).all(), "borrowed from the first face"
-    pieces = {
-        character: label(field == 0, EIGHT)[1] for character, field in zip(CLASSES, fields.distance[0], strict=True)
-    }
+    first = zip(CLASSES, fields.distance[0], strict=True)
+    pieces = {character: label(field == 0, EIGHT)[1] for character, field in first}
     assert fields.lends[0].all() and {character for character, count in pieces.items() if count != 1} == {"i", "j"}

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import stats
 
 from data.made_content import images
@@ -30,15 +31,14 @@ from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError, DataError
 
 ALARM = 1e-6
+Silos = NDArray[np.int16]
 
 
 def names(count: int) -> list[str]:
     return [f"f{index:04d}_14" for index in range(count)]
 
 
-def spread(
-    count: int, items: int, alpha: float, silos: int = 16, limit: int | None = None, seed: int = 0
-) -> np.ndarray:
+def spread(count: int, items: int, alpha: float, silos: int = 16, limit: int | None = None, seed: int = 0) -> Silos:
     """The silo of each item, (subjects, items)."""
     return spread_items(seed, names(count), np.full(count, items), silos, alpha, limit).reshape(count, items)
 
@@ -283,15 +283,14 @@ def test_loading_gives_back_what_was_made(prepared: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("subjects", "silos", "problem"),
+    ("subjects", "silos", "told"),
     [
         (3, 16, r"partition\.silos to be small enough for 2 subjects.*got 16"),
         (SUBJECTS + 1, 4, rf"data\.subjects.*{SUBJECTS}.*got {SUBJECTS + 1}"),
     ],
 )
-def test_what_cannot_be_dealt_is_refused_before_anything_is_written(
-    prepared: Path, tmp_path: Path, subjects: int, silos: int, problem: str
-) -> None:
-    with pytest.raises((ConfigError, DataError), match=problem):
+def test_what_cannot_be_dealt_is_refused(prepared: Path, tmp_path: Path, subjects: int, silos: int, told: str) -> None:
+    """Before anything is written."""
+    with pytest.raises((ConfigError, DataError), match=told):
         make_partition(prepared, tmp_path / "partition", run_of({"subjects": subjects}, partition={"silos": silos}))
     assert not (tmp_path / "partition").exists()

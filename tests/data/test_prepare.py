@@ -86,9 +86,7 @@ def test_what_is_generated_becomes_a_federation(tmp_path: Path, dataset: str) ->
     assert meta["own_subjects"] == facts.own_subjects and (seen["users"] == 3 or facts.own_subjects)
     prepared = tmp_path / "data" / "key" / "prepared"
     assert facts.shape == load_prepared(prepared).shape and len(meta["silo_names"]) == facts.silos
-    settings = (
-        {"silos": facts.silos, "distribution": "inherent"} if facts.silos else {"silos": 3, "distribution": "equal"}
-    )
+    settings = {"silos": facts.silos or 3, "distribution": "inherent" if facts.silos else "equal"}
     runs = [RunConfig(data=data, partition=settings, seed=seed) for seed in (0, 1)]
     made, other = (make_partition(prepared, tmp_path / f"partition{run.seed}", run) for run in runs)
     assert made.train_items.tolist() != other.train_items.tolist()

@@ -28,6 +28,7 @@ from subjectdp.models.resnext import FEATURES, MEAN, STD, features, load_checkpo
 from subjectdp.training.run import train_run
 
 REAL = os.environ.get("SUBJECTDP_REAL_DATA")
+Captured = pytest.CaptureFixture[str]
 
 
 # --- Fashion-MNIST ------------------------------------------------------------------------------------------
@@ -200,9 +201,7 @@ class _Evil:
         (None, "finite"),
     ],
 )
-def test_other_checkpoints_are_refused(
-    tmp_path: Path, content: Any, problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_checkpoints_are_refused(tmp_path: Path, content: Any, problem: str, capsys: Captured) -> None:
     if content is None:
         weights = random_weights(0, (4, 4, 4), 2)
         weights["bn_1.bias"][0] = float("nan")

@@ -75,6 +75,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("content", CONTENTS)
 def test_what_is_written_is_loaded(tmp_path: Path, content: Content) -> None:
+    """And its most frequent class is the best that a constant can do."""
     write_prepared(tmp_path, content, "upstream", [], 0.2)
     data = load_prepared(tmp_path, verify=True)
     for name, value in vars(content).items():
@@ -83,12 +84,6 @@ def test_what_is_written_is_loaded(tmp_path: Path, content: Content) -> None:
     for array in (data.features, data.labels):
         with pytest.raises(ValueError, match="read-only"):
             array[:1] = 0
-
-
-@pytest.mark.parametrize("content", CONTENTS)
-def test_the_most_frequent_class_is_the_best_that_a_constant_can_do(tmp_path: Path, content: Content) -> None:
-    write_prepared(tmp_path, content, "upstream", [], 0.2)
-    data = load_prepared(tmp_path)
     items = data.first_items[0] + np.arange(data.items[0])
     labels = [content.features[a + data.window] if data.window else content.labels[a] for a in items]
     np.testing.assert_array_equal(data.labels_of(items), labels)

@@ -36,9 +36,7 @@ def _csv(folder: Path, text: str) -> Path:
     return path
 
 
-def _read(
-    source: Path | tuple[Path, str], label: str = "y", subject: Any = None, silo: str | None = None, **options: Any
-) -> Content:
+def _read(source: Any, label: str = "y", subject: Any = None, silo: str | None = None, **options: Any) -> Content:
     """The content of a file, or of a text written into a folder."""
     path = _csv(*source) if isinstance(source, tuple) else source
     content = read_table(path, label, subject, silo, TableOptions(**options))
@@ -142,9 +140,8 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
     path = tmp_path / "made.csv"
     frame.to_csv(path, index=False)
     source = {"source": "table", "path": str(path), "label": "y", "subject": subject, "silo": "clinic"}
-    run = RunConfig.model_validate(
-        {"data": source, "partition": {"silos": 3, "distribution": "inherent"}, "algorithm": "local_item_dp"}
-    )
+    partition = {"silos": 3, "distribution": "inherent"}
+    run = RunConfig.model_validate({"data": source, "partition": partition, "algorithm": "local_item_dp"})
     fetch_sources(run.data, tmp_path / "source")
     meta = prepare_dataset(run.data, tmp_path / "source", tmp_path / "prepared")
     assert meta["silo_names"] == ["0", "1", "2"]

@@ -469,13 +469,8 @@ def test_gradient_checkpoints(reentrant: bool) -> None:
 
 def adapted() -> nn.Module:
     """A frozen half-precision layer beside a trained product of low rank, as LoRA has it."""
-    base = nn.Linear(WIDTH, WIDTH).bfloat16().requires_grad_(False)
-    return Code(
-        lambda m, x: m.base(x) + m.up(m.down(x)),
-        base=base,
-        down=nn.Linear(WIDTH, 2, bias=False),
-        up=nn.Linear(2, WIDTH, bias=False),
-    )
+    base, down = nn.Linear(WIDTH, WIDTH).bfloat16().requires_grad_(False), nn.Linear(WIDTH, 2, bias=False)
+    return Code(lambda m, x: m.base(x) + m.up(m.down(x)), base=base, down=down, up=nn.Linear(2, WIDTH, bias=False))
 
 
 MIXED: dict[str, Callable[[], nn.Module]] = {

@@ -90,10 +90,8 @@ def list_files(folder: Path) -> None:
     """Makes the manifest list the tables as they are now, and seals it."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
-    manifest["files"] = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
-        for name in ("rounds.parquet", "steps.parquet")
-    }
+    tables = (folder / "rounds.parquet", folder / "steps.parquet")
+    manifest["files"] = {t.name: {"bytes": t.stat().st_size, "sha256": sha256_of(t)} for t in tables}
     path.write_text(json.dumps(sealed(manifest)))
 
 
@@ -143,9 +141,8 @@ def _steps(fake: Fake, generator: np.random.Generator) -> pd.DataFrame:
     femnist = fake.dataset == "femnist"
     items = generator.poisson(512 if femnist else 100, size)
     likely = [0.17, 0.72, 0.09, 0.02] if femnist else [0.12, 0.6, 0.23, 0.05]
-    group = generator.choice([2, 3, 4, 5], size, p=likely) + generator.binomial(
-        round(2 * np.log2(fake.alpha)), 0.4, size
-    )
+    group = generator.choice([2, 3, 4, 5], size, p=likely)
+    group += generator.binomial(round(2 * np.log2(fake.alpha)), 0.4, size)
     return pd.DataFrame(
         {
             "round": np.repeat(np.arange(1, fake.executed + 1), silos * local),

@@ -117,9 +117,8 @@ def colliding_labels(axes: Axes) -> list[tuple[str, str]]:
         for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
         if low <= place <= high and label.get_text() and not label.get_rotation()
     ]
-    boxes = sorted(
-        ((label.get_window_extent(renderer), label.get_text()) for label in labels), key=lambda pair: float(pair[0].x0)
-    )
+    placed = ((label.get_window_extent(renderer), label.get_text()) for label in labels)
+    boxes = sorted(placed, key=lambda pair: float(pair[0].x0))
     pairs = zip(boxes, boxes[1:], strict=False)
     return [(one, two) for (left, one), (right, two) in pairs if left.x1 + 2 > right.x0]
 

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 from subjectdp.models.linear import LIPSCHITZ, Logistic
 from subjectdp.models.text import CharacterNGram
@@ -63,12 +62,6 @@ def test_no_gradient_exceeds_the_lipschitz_constant_and_some_come_close() -> Non
     assert float(norms.max()) <= LIPSCHITZ * (1 + 1e-6)
     assert float(norms.max()) > 0.99 * LIPSCHITZ
     assert torch.allclose(total, engine.gradient_sum(inputs, labels), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("pool", [0, 3, 29])
-def test_a_pool_that_does_not_fit_is_refused(pool: int) -> None:
-    with pytest.raises(ModelError, match="a divisor of 28"):
-        build_model("logistic", 62, "image", 0, {"pool": pool})
 
 
 # --- the n-gram model ---

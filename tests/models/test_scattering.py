@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from subjectdp.errors import ModelError
 from subjectdp.models import fixed
 from subjectdp.models.build import build_model
 from subjectdp.models.fixed import NormalisedScattering
@@ -155,24 +154,6 @@ def test_they_are_the_same_for_every_seed_and_process_and_whatever_the_levels_of
     assert torch.equal(features(images(6)), first)
     torch.testing.assert_close(features(3 * images(6) - 0.5), first, rtol=1e-3, atol=1e-4)
     assert float(features(random_curves(1000)).square().sum(dim=1).mean()) == pytest.approx(1.0, abs=1e-3)
-
-
-ALL_OR = " to be 0 .all features. or a whole number from 1 to "
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"directions": -1}, f"directions{ALL_OR}3969"),
-        ({"directions": 3970}, f"directions{ALL_OR}3969"),
-        ({"components": -1}, f"components{ALL_OR}999"),
-        ({"components": 1000}, f"components{ALL_OR}999"),
-        ({"scales": 1, "angles": 1, "components": 393}, "a whole number from 1 to 392"),
-    ],
-)
-def test_what_cannot_be_is_refused(parameters: dict[str, int], message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        build_model("scattering_head", 62, "image", 0, parameters)
 
 
 def test_a_curve_is_ink_near_its_points() -> None:

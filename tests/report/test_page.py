@@ -99,9 +99,8 @@ def test_the_page_of_results_says_what_was_run_and_what_holds(results: Path) -> 
     page.feed(results.read_text())
     own = [address for address in page.fetched if not address.startswith("data:")]
     assert own == ["tables/scorecard.html"], "all else is carried"
-    words = " ".join(
-        re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]+>", " ", results.read_text(), flags=re.S).split()
-    )
+    texts = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]+>", " ", results.read_text(), flags=re.S)
+    words = " ".join(texts.split())
     for told in (
         "mine: runs, and the privacy that each has Some &lt;b&gt;words&lt;/b&gt;. Generated glyphs.",
         "Runs: 4 (FedAvg 2, UserLDP 2);",

@@ -58,10 +58,8 @@ def test_the_page_answers_the_questions_in_three_formats(tmp_path: Path, capsys:
 
 def test_no_guarantee_is_said_in_capitals(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    command = (
-        "account --algorithm fed_avg --rounds 2 --steps-per-round 1 --sampling-probability 0.1 --mode as_published"
-    )
-    assert run(capsys, *command.split(), "--statement", str(page))[0] == 0
+    command = "account --algorithm fed_avg --rounds 2 --steps-per-round 1 --sampling-probability 0.1"
+    assert run(capsys, *command.split(), "--mode", "as_published", "--statement", str(page))[0] == 0
     text = page.read_text()
     assert "NO GUARANTEE can be stated" in text and "Nothing can be promised" in text
 

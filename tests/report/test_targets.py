@@ -31,18 +31,13 @@ def test_table_1_is_there_whole_as_the_accounting_prints_it(targets: dict[str, T
         found.setdefault(key, {})[target.metric] = target.printed
         assert target.tolerance == 0.005, "half a unit of the second decimal"
     assert len(rows) == 24
-    assert found == {
-        key: {"noise_multiplier": sigma, "epsilon": epsilon} for key, (sigma, epsilon) in table1.PRINTED.items()
-    }
+    assert found == {key: {"noise_multiplier": s, "epsilon": e} for key, (s, e) in table1.PRINTED.items()}
 
 
 def test_sampling_agrees_with_the_settings_that_are_drawn(targets: dict[str, Target]) -> None:
     for known in paper_settings():
-        same = [
-            t
-            for t in targets.values()
-            if (t.setting.dataset, t.setting.subjects, t.setting.alpha) == (known.dataset, known.subjects, known.alpha)
-        ]
+        place = (known.dataset, known.subjects, known.alpha)
+        same = [t for t in targets.values() if (t.setting.dataset, t.setting.subjects, t.setting.alpha) == place]
         subjects = {t.printed for t in same if t.metric == "subjects_per_batch"}
         groups = {t.printed for t in same if t.metric.startswith("largest_group")}
         assert subjects == ({known.published.subjects} if known.published.subjects else set())
@@ -184,9 +179,7 @@ def test_the_rule(target: Target, measured: Measured | None, verdict: Verdict) -
 
 
 @given(st.floats(0, 100), st.floats(0, 30), st.booleans(), st.booleans())
-def test_only_real_runs_at_the_papers_setting_compare_numbers(
-    mean: float, half: float, at_setting: bool, synthetic: bool
-) -> None:
+def test_only_real_runs_at_its_setting_decide(mean: float, half: float, at_setting: bool, synthetic: bool) -> None:
     """And then a narrower interval around the same mean never turns one decision into the other."""
     wide = judge(VALUE, ours(mean - half, mean + half, at_setting=at_setting, synthetic=synthetic))[0]
     narrow = judge(VALUE, ours(mean - half / 2, mean + half / 2, at_setting=at_setting, synthetic=synthetic))[0]

@@ -64,17 +64,10 @@ def test_generated_files_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_says_that_items_are_their_own_subjects(tmp_path: Path) -> None:
-    run = RunConfig.model_validate(
-        {
-            "data": {"dataset": "fashion_mnist", "embedded": {"subjects": 10, "items_per_subject": 20}},
-            "partition": {"silos": 2, "distribution": "equal"},
-            "algorithm": "joint_noise",
-            "privacy": {"accountant": "rdp"},
-            "joint": {"noise": "skellam", "bits": 32},
-            "training": {"rounds": 1, "batch_size": 16},
-            "model": "tanh_cnn",
-        }
-    )
+    data = {"dataset": "fashion_mnist", "embedded": {"subjects": 10, "items_per_subject": 20}}
+    joint = {"algorithm": "joint_noise", "privacy": {"accountant": "rdp"}, "joint": {"noise": "skellam", "bits": 32}}
+    more = {"partition": {"silos": 2, "distribution": "equal"}, "training": {"rounds": 1, "batch_size": 16}}
+    run = RunConfig.model_validate({"data": data, "model": "tanh_cnn", **joint, **more})
     fetch_sources(run.data, tmp_path / "source")
     prepare_dataset(run.data, tmp_path / "source", tmp_path / "prepared")
     make_partition(tmp_path / "prepared", tmp_path / "partition", run)

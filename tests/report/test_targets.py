@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from subjectdp.accounting import table1
 from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import ConfigError
-from subjectdp.report.targets import COLUMNS, Kind, Measured, Setting, Target, Verdict, judge, read_targets
+from subjectdp.report.targets import COLUMNS, Kind, Measured, Target, Verdict, judge, read_targets
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 
@@ -117,20 +117,8 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
         read_targets(path)
 
 
-SETTING = Setting("femnist", 3500, 16, 1.0, 100, 512, "epoch", "rounds_over_sqrt_s", 4.0, 1e-5)
-VALUE = Target(
-    id="t",
-    paper="v1",
-    place="section 4.1",
-    statement="words",
-    kind=Kind.VALUE,
-    metric="test_accuracy",
-    setting=SETTING,
-    versus_setting=SETTING,
-    algorithm="local_item_dp",
-    printed=78.0,
-    tolerance=2.0,
-)
+VALUE = next(target for target in read_targets(FILE) if target.id == "v1-femnist-local-item")
+VALUE = replace(VALUE, printed=78.0, tolerance=2.0)
 ORDER = replace(VALUE, kind=Kind.ORDER, versus=("fed_avg",), printed=math.nan, tolerance=math.nan)
 CLAIM = replace(VALUE, kind=Kind.CLAIM, metric="epsilon", printed=4.0, tolerance=0.005)
 BOUND = replace(VALUE, kind=Kind.BOUND, metric="excess_loss", printed=math.nan, tolerance=math.nan)

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSa
 
 import subjectdp
 from api.loops import DATA, INPUTS, ITEMS, NOISE, TARGETS, Loop
+from engine.oracle import Code
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
 
 
@@ -571,26 +572,20 @@ def test_what_needs_further_packages_is_refused_with_the_remedy(monkeypatch: pyt
         _ = subjectdp.__getattr__("SubjectRelease")
 
 
-class Routed(nn.Module):
+def routed(m: Any, rows: Tensor) -> Tensor:
     """Items go through it one by one; with dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
-        self.scale = nn.Parameter(torch.ones(6))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        total = torch.zeros_like(rows)
-        for number, expert in enumerate(self.experts):
-            (own,) = torch.where((rows[:, 0] > 0) == bool(number))
-            total = total.index_add(0, own, expert(rows[own]))
-        return nn.functional.dropout(total, 0.5, self.training) * self.scale
+    total = torch.zeros_like(rows)
+    for number, expert in enumerate(m.experts):
+        (own,) = torch.where((rows[:, 0] > 0) == bool(number))
+        total = total.index_add(0, own, expert(rows[own]))
+    return nn.functional.dropout(total, 0.5, m.training) * m.scale
 
 
 def test_dropout_is_that_of_the_forward_pass_where_a_batch_is_run_in_parts() -> None:
     """Where the output of an item is 0 by dropout, its gradient of the scale is 0 too."""
     settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 8, "noise_multiplier": 1e-5}
-    module = nn.Sequential(Routed())
+    experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+    module = nn.Sequential(Code(routed, experts=experts, scale=nn.Parameter(torch.ones(6))))
     data = DataLoader(DATA, 1)  # parts of two items, or of a person's three
 
     def squares(outputs: Tensor, _: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import subjectdp
-from engine.oracle import check_clip_sum, cross_entropy
+from engine.oracle import Code, check_clip_sum, cross_entropy
 from subjectdp.engine.batches import Grouping
 from subjectdp.engine.clipping import Clip, ClippingEngine
 from subjectdp.engine.flat import FlatParameters
@@ -45,19 +45,6 @@ class Headed(nn.Module):
         hidden = hidden[0] if isinstance(hidden, tuple) else hidden
         result: Tensor = self.head(hidden.mean(1))
         return result
-
-
-class Code(nn.Module):
-    """Layers and parameters by name, and what is done with them."""
-
-    def __init__(self, run: Callable[[Any, Tensor], Tensor], **parts: nn.Module | nn.Parameter) -> None:
-        super().__init__()
-        self.run = run
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.run(self, inputs)
 
 
 def parameter(*shape: int) -> nn.Parameter:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import subjectdp
 from accounting.reference import by_dp_accounting, items_of_a_subject
@@ -259,14 +259,7 @@ class Stream(IterableDataset[Any]):
         return iter(())
 
 
-class Words(Dataset[Any]):
-    """Items that are no tensors."""
-
-    def __len__(self) -> int:
-        return ITEMS
-
-    def __getitem__(self, position: int) -> Any:
-        return {"text": torch.zeros(6)}
+WORDS: Any = [{"text": torch.zeros(6)}] * ITEMS  # no tensors
 
 
 @pytest.mark.parametrize(
@@ -284,7 +277,7 @@ class Words(Dataset[Any]):
         ({"max_items_per_subject": 1}, DataLoader(data(), 20), "at most the 5 items", ConfigError),
         ({}, DataLoader(data(), batch_size=None), "batch_size of the data loader", ConfigError),
         ({}, DataLoader(Stream(), 4), "one with a length", DataError),
-        ({}, DataLoader(Words(), 4), "tensors, .inputs, targets.", DataError),
+        ({}, DataLoader(WORDS, 4), "tensors, .inputs, targets.", DataError),
     ],
 )
 def test_settings_and_data_that_do_not_fit(settings: dict[str, Any], loader: Any, message: str, error: Any) -> None:

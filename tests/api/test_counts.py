@@ -38,17 +38,12 @@ def same(left: Counts, right: Counts) -> bool:
     return (left.subjects, left.silos) == (right.subjects, right.silos) and (left.rows == right.rows).all()
 
 
-def test_the_facts_of_a_table(tmp_path: Path) -> None:
-    facts = read_counts(written(tmp_path, TABLE)).facts(None)
-    assert (facts.items, facts.subjects, facts.largest_subject) == ((4, 5), (2, 1), (3, 5))
+@pytest.mark.parametrize(("cap", "items", "largest"), [(None, (4, 5), (3, 5)), (2, (3, 2), (2, 2))])
+def test_a_cap_drops_the_surplus(tmp_path: Path, cap: int | None, items: object, largest: object) -> None:
+    facts = read_counts(written(tmp_path, TABLE)).facts(cap)
+    assert (facts.items, facts.subjects, facts.largest_subject) == (items, (2, 1), largest)
     assert (facts.silos_per_subject, facts.total_subjects) == (2, 2)
-    assert (facts.cap_enforced, facts.max_items_per_subject) == (False, None)
-
-
-def test_a_cap_drops_the_surplus(tmp_path: Path) -> None:
-    facts = read_counts(written(tmp_path, TABLE)).facts(2)
-    assert (facts.items, facts.largest_subject) == ((3, 2), (2, 2))
-    assert (facts.cap_enforced, facts.max_items_per_subject) == (True, 2)
+    assert (facts.cap_enforced, facts.max_items_per_subject) == (cap is not None, cap)
     with pytest.raises(ConfigError, match="max_items_per_subject to be at least 1, got 0"):
         as_counts(TRIPLES).facts(0)
 

@@ -93,12 +93,6 @@ def same_batch(real: Any) -> VectorBatch:
     return batch
 
 
-def same_noise(federation: Federation, round_: int, silo: int, step: int) -> float:
-    """The standard normal number that the real step of that key draws for its one parameter."""
-    key = key_bytes(federation.seed, Purpose.NOISE, federation.noise_name, round_, silo, step)
-    return float(add_gaussian(torch.zeros(1), 1.0, key))
-
-
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
 LOCAL = [
     ("local_item_dp", None, PUBLISHED),
@@ -112,8 +106,9 @@ LOCAL = [
 
 
 def twin(real: Federation, round_: int, silo: int, batches: dict[Any, Any], step: int = 0) -> VectorStep:
-    """The vector step that sees the mini-batch and the noise of the real one."""
-    noise = same_noise(real, round_, silo, step)
+    """The vector step that sees the mini-batch of the real one and its noise: a normal number for its one parameter."""
+    key = key_bytes(real.seed, Purpose.NOISE, real.noise_name, round_, silo, step)
+    noise = float(add_gaussian(torch.zeros(1), 1.0, key))
     return VectorStep(real.plan, silo, lambda: same_batch(batches[silo, step]), lambda total, std: total + std * noise)
 
 

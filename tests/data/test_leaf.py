@@ -150,15 +150,15 @@ def test_every_grey_level_survives(tmp_path: Path, written: str) -> None:
     assert _femnist(tmp_path, document).features.reshape(-1)[:256].tolist() == levels.tolist()
 
 
-def test_train_and_test_are_pooled_by_user(tmp_path: Path) -> None:
-    train, test = leaf_femnist({"a": 3, "b": 2}, seed=1), leaf_femnist({"b": 1, "c": 2}, seed=2)
+def test_train_and_test_are_pooled_by_user_and_users_without_items_are_dropped(tmp_path: Path) -> None:
+    train, test = leaf_femnist({"a": 3, "b": 2, "none": 0}, seed=1), leaf_femnist({"b": 1, "c": 2}, seed=2)
     write_document(tmp_path / "data/test/all_data_0_keep_0_test_9.json", test)
     write_document(tmp_path / "data/train/all_data_0_keep_0_train_9.json", train)
     write_document(tmp_path / "data/all_data/all_data_0.json", leaf_femnist({"z": 9}))
     content = leaf_json.load("femnist", tmp_path)
     assert dict(zip(content.subject_ids, content.items.tolist(), strict=True)) == {"a": 3, "b": 3, "c": 2}
     assert content.labels[3:6].tolist() == train["user_data"]["b"]["y"] + test["user_data"]["b"]["y"]
-    assert content.notes["stages"] == "test+train"
+    assert content.notes["stages"] == "test+train" and content.notes["users_without_items"] == 1
 
 
 def test_the_most_processed_stage_is_read(tmp_path: Path) -> None:
@@ -172,11 +172,6 @@ def test_side_files_are_left_out_and_odd_names_are_sorted(tmp_path: Path) -> Non
     files = {name: json.dumps(leaf_femnist(users)).encode() for name, users in odd.items()}
     files |= {"__MACOSX/all_data_0.json": b"x", "._a.json": b"x", "users_and_plays.json": b"{}", "readme.txt": b""}
     assert sorted(leaf_json.load("femnist", write_zip(tmp_path / "leaf.zip", files)).subject_ids) == ["a", "b", "c"]
-
-
-def test_users_without_items_are_dropped_and_counted(tmp_path: Path) -> None:
-    content = _femnist(tmp_path, leaf_femnist({"a": 2, "b": 0}))
-    assert content.subject_ids == ["a"] and content.notes["users_without_items"] == 1
 
 
 def _changed(document: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def test_trimming_takes_the_first_subjects_before_the_split(prepared: Path, tmp_
     assert where_few.items() <= where_full.items()
 
 
-def test_facts_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
+def test_facts_and_tables_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
     partition = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
     groups = Counter(zip(full_silos(partition), partition.train_subjects.tolist(), strict=True))
     facts = partition.facts
@@ -212,11 +212,23 @@ def test_facts_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
     held = Counter(subject for _, subject in groups)
     assert facts["most_silos_of_a_subject"] == max(held.values()) <= 3
     assert max(groups.values()) == 5
-    splits = split_items(load_prepared(prepared), 0, 0.2, 0.2)
+    data = load_prepared(prepared)
+    splits = split_items(data, 0, 0.2, 0.2)
     dropped = len(splits.train_items) - len(partition.train_items)
     assert facts["counts"]["train_items_dropped_by_cap"] == dropped > 0
     counts = partition.counts()
     assert {(s, j): n for (s, j), n in np.ndenumerate(counts) if n > 0} == groups
+    silos = pd.read_csv(tmp_path / "silos.csv")
+    columns = [facts[f"silo_{name}"] for name in ("items", "subjects", "largest_subject")]
+    mean = np.divide(columns[0], columns[1]).tolist()
+    assert silos.to_numpy().T.tolist() == [[0, 1, 2, 3], *columns[:2], pytest.approx(mean), columns[2]]
+    assert list(silos.columns) == ["silo", "items", "subjects", "mean_items_per_subject", "max_items_per_subject"]
+    subjects = pd.read_parquet(tmp_path / "subjects.parquet")
+    pd.testing.assert_frame_equal(subjects, subject_table(partition, splits, list(data.subject_ids)))
+    parts = subjects[["train_items", "dropped_items", "validation_items", "test_items"]].sum(axis=1)
+    assert parts.tolist() == data.items[1:].tolist()
+    assert subjects["silos"].max() == 3 and subjects["max_items_in_a_silo"].max() == 5
+    assert subjects["train_items"].sum() == silos["items"].sum() == len(partition.train_items)
 
 
 def test_facts_name_the_data_and_the_split(prepared: Path, tmp_path: Path) -> None:
@@ -252,23 +264,6 @@ def test_silos_of_a_subject_are_bounded_by_the_settings_not_by_what_is_seen() ->
     assert partition.federation_facts().silos_per_subject == 4
     limited = partition_subjects(splits, ids, PartitionConfig(silos=4, silos_per_subject=3), seed=0)
     assert limited.federation_facts().silos_per_subject == 3
-
-
-def test_tables(prepared: Path, tmp_path: Path) -> None:
-    data = load_prepared(prepared)
-    partition = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
-    silos = pd.read_csv(tmp_path / "silos.csv")
-    facts = [partition.facts[f"silo_{name}"] for name in ("items", "subjects", "largest_subject")]
-    mean = np.divide(facts[0], facts[1]).tolist()
-    assert silos.to_numpy().T.tolist() == [[0, 1, 2, 3], facts[0], facts[1], pytest.approx(mean), facts[2]]
-    assert list(silos.columns) == ["silo", "items", "subjects", "mean_items_per_subject", "max_items_per_subject"]
-    subjects = pd.read_parquet(tmp_path / "subjects.parquet")
-    splits = split_items(data, 0, 0.2, 0.2)
-    pd.testing.assert_frame_equal(subjects, subject_table(partition, splits, list(data.subject_ids)))
-    parts = subjects[["train_items", "dropped_items", "validation_items", "test_items"]].sum(axis=1)
-    assert parts.tolist() == data.items[1:].tolist()
-    assert subjects["silos"].max() == 3 and subjects["max_items_in_a_silo"].max() == 5
-    assert subjects["train_items"].sum() == silos["items"].sum() == len(partition.train_items)
 
 
 def test_loading_gives_back_what_was_made(prepared: Path, tmp_path: Path) -> None:

@@ -38,12 +38,6 @@ def test_norms_are_right_within_the_engines_margin(length: int, long: int) -> No
     assert float((row_norms(rows).double() / exact - 1).abs().max()) < 0.75 * MARGIN
 
 
-def test_torchs_own_norm_is_not() -> None:
-    """Why there is a norm of our own; should this fail one day, it is no longer needed."""
-    vector = uneven(1 << 20, 8)
-    assert float(torch.linalg.vector_norm(vector)) < float(vector.double().norm()) * (1 - 100 * MARGIN)
-
-
 def test_rows_of_no_length_no_rows_and_what_is_not_finite() -> None:
     assert row_norms(torch.zeros(3, 0)).tolist() == [0.0, 0.0, 0.0]
     assert row_norms(torch.zeros(0, 700)).shape == (0,)

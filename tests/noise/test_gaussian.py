@@ -70,19 +70,14 @@ def uniform(key: bytes) -> torch.Tensor:
     return torch.rand(1000, generator=keyed_generator(key))
 
 
-@pytest.mark.slow
-def test_a_sum_of_float64_gets_the_same_numbers() -> None:
-    single, double = (add_gaussian(torch.zeros(3000, dtype=t), 3.0, bytes(32)) for t in (torch.float32, torch.float64))
-    assert double.dtype is torch.float64
-    torch.testing.assert_close(single, double.float())
-
-
 @pytest.mark.parametrize("shape", [(), (7,), (3, 5), (2, 1024, 2)])
-def test_any_shape_in_place(shape: tuple[int, ...]) -> None:
-    total = torch.zeros(shape)
+def test_any_shape_in_place_and_a_sum_of_float64_gets_the_same_numbers(shape: tuple[int, ...]) -> None:
+    total, double = torch.zeros(shape), torch.zeros(shape, dtype=torch.float64)
     assert add_gaussian(total, 1.0, bytes(32)) is total and bool((total != 0).all())
     flat = add_gaussian(torch.zeros(total.numel()), 1.0, bytes(32))
     assert torch.equal(total.view(-1), flat)
+    assert add_gaussian(double, 1.0, bytes(32)) is double and double.dtype is torch.float64
+    torch.testing.assert_close(total, double.float())
 
 
 def test_std_zero_adds_nothing_and_noise_is_added_to_the_sum() -> None:

@@ -95,10 +95,6 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
     return leads(runs)
 
 
-def everywhere(table: pd.DataFrame) -> pd.DataFrame:
-    return table[table["silos_per_subject"] == table["silos"]]
-
-
 def accuracies(runs: pd.DataFrame, name: str, epsilon: float, predicted: bool = True) -> pd.Series:
     rows = runs[(runs["algorithm"] == name) & (runs["epsilon"] == epsilon)]
     even = rows["silos_per_subject"] == rows["silos"]
@@ -111,8 +107,8 @@ def test_leads_are_paired_by_seed(runs: pd.DataFrame, table: pd.DataFrame) -> No
     for epsilon, name in product((1.0, 4.0), ("local_item_dp", "higrad_avg_dp")):
         ours, other = (accuracies(runs, one, epsilon) for one in ("subject_release", name))
         label = {"local_item_dp": "LocalItemDP", "higrad_avg_dp": "HiGradAvgDP (v3)"}[name]
-        rows = everywhere(table[(table["epsilon"] == epsilon) & (table["algorithm"] == label)])
-        row = rows[rows["noise_subjects"] == 3500].iloc[0]
+        rows = table[(table["epsilon"] == epsilon) & (table["algorithm"] == label) & (table["noise_subjects"] == 3500)]
+        row = rows[rows["silos_per_subject"] == rows["silos"]].iloc[0]
         differences = (ours - other).to_numpy()
         low, high = stats.t.interval(0.95, 2, loc=differences.mean(), scale=stats.sem(differences))
         found = [row["lead"], row["lead_low"], row["lead_high"]]

@@ -86,14 +86,12 @@ def test_a_damaged_file_is_refused_by_name(
     assert not (tmp_path / "out" / "runs.parquet").exists()
 
 
-def rewrite(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
-    change(pd.read_parquet(path)).to_parquet(path, index=False)
-
-
-@pytest.mark.parametrize("name", ["rounds.parquet", "steps.parquet"])
-def test_a_table_that_was_changed_after_the_run_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
-    column = {"rounds.parquet": "test_accuracy", "steps.parquet": "noise_multiplier"}[name]
-    rewrite(folder / name, lambda frame: frame.assign(**{column: frame[column] * 1.5}))
+@pytest.mark.parametrize(
+    ("name", "column"), [("rounds.parquet", "test_accuracy"), ("steps.parquet", "noise_multiplier")]
+)
+def test_a_changed_table_is_refused(folder: Path, tmp_path: Path, name: str, column: str) -> None:
+    frame = pd.read_parquet(folder / name)
+    frame.assign(**{column: frame[column] * 1.5}).to_parquet(folder / name, index=False)
     with pytest.raises(DataError, match=f"{name} (was changed|is missing or truncated).*run the workflow again"):
         collect_scenario([folder], tmp_path)
 

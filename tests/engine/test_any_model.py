@@ -110,9 +110,7 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
     "RNN": lambda: nn.RNN(WIDTH, WIDTH, batch_first=True),
     "LSTM": lambda: nn.LSTM(WIDTH, WIDTH, batch_first=True),
     "LSTM with projection": lambda: nn.LSTM(WIDTH, 12, batch_first=True, proj_size=WIDTH),
-    "batch second, last states": lambda: Code(
-        batch_second, rnn=nn.GRU(WIDTH, WIDTH), first=nn.Linear(WIDTH, WIDTH)
-    ),
+    "batch second, last states": lambda: Code(batch_second, rnn=nn.GRU(WIDTH, WIDTH), first=square()),
     "a cell, a learned start": lambda: Code(cell, cell=nn.GRUCell(WIDTH, WIDTH), start=parameter(1, WIDTH)),
     "attention": lambda: Code(lambda m, x: m.attend(x, x, x)[0], attend=attention()),
     "attention to others": lambda: Code(

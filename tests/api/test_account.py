@@ -24,8 +24,7 @@ FEW = [(f"s{n}", silo, 2) for silo, size in (("north", 30), ("south", 40)) for n
 @pytest.mark.slow
 def test_unequal_silos_and_noise_against_dp_accounting() -> None:
     """60 and 80 items, B = 6: q = 0.1 and 0.075. Both noise levels and all units."""
-    schedule = replace(CAPPED, batch_size=6)
-    report = subjectdp.account("local_item_dp", FEW, schedule, {"south": 6.0, "north": 8.0})
+    report = subjectdp.account("local_item_dp", FEW, CAPPED, {"south": 6.0, "north": 8.0})
     steps = 20
     north, south = (0.1, 8.0), (0.075, 6.0)
     one_item = max(by_dp_accounting((sampled(*silo), steps)) for silo in (north, south))

@@ -54,9 +54,8 @@ CHANGES: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(CHANGES))
-def test_factors_and_terms_without_items_are_honoured(name: str, without_noise: None) -> None:
-    change, term = CHANGES[name]
+@pytest.mark.parametrize(("change", "term"), CHANGES.values(), ids=CHANGES)
+def test_factors_and_terms_without_items_are_honoured(change: Any, term: Any, without_noise: None) -> None:
     loop = Loop()
     before = loop.vector()
     loop.step(change)
@@ -158,9 +157,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(REFUSED))
-def test_factors_and_terms_that_read_items_are_refused(name: str) -> None:
-    change, message = REFUSED[name]
+@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+def test_factors_and_terms_that_read_items_are_refused(change: Any, message: str) -> None:
     loop = Loop()
     before = loop.vector()
     with pytest.raises((PrivacyError, RuntimeError), match=message):

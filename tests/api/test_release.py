@@ -205,9 +205,8 @@ REFUSED: dict[str, tuple[dict[str, Any], type[SubjectDPError], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_refused_by_name(case: str) -> None:
-    options, error, words = REFUSED[case]
+@pytest.mark.parametrize(("options", "error", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_refused_by_name(options: dict[str, Any], error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         made(**options)
 

@@ -85,18 +85,9 @@ def plan_of(
     trust: TrustModel = TrustModel.LOCAL,
     name: str = "subject_release",
     silos: int = 4,
-    updates: bool = False,
 ) -> PrivacyPlan:
-    case = Case(name, None, SOUND, silos, silos, 16, 1, 0, "planted", None, updates, subject, trust)
+    case = Case(name, None, SOUND, silos, silos, 16, 1, 0, "planted", None, False, subject, trust)
     return case.plan()
-
-
-def with_subject(plan: PrivacyPlan, **changes: Any) -> PrivacyPlan:
-    """The plan with other settings of subjects, but the noise that it has."""
-    settings = replace(plan.settings, subject=replace(plan.settings.subject, **changes))
-    q = settings.subject.sampling_probability
-    silos = tuple(replace(silo, sampling_probability=q) for silo in plan.silos)
-    return replace(plan, settings=settings, silos=silos)
 
 
 @pytest.mark.slow
@@ -136,7 +127,9 @@ def test_a_budget_that_every_silo_takes_for_itself_is_refuted(monkeypatch: pytes
 @pytest.mark.slow
 def test_a_subject_that_is_there_more_often_than_claimed_is_seen() -> None:
     rare = plan_of(SubjectSettings(0.15))
-    assert bound(rare, with_subject(rare, sampling_probability=1.0)) > 4
+    settings = replace(rare.settings, subject=replace(rare.settings.subject, sampling_probability=1.0))
+    silos = tuple(replace(silo, sampling_probability=1.0) for silo in rare.silos)  # with the noise that they have
+    assert bound(rare, replace(rare, settings=settings, silos=silos)) > 4
 
 
 def test_the_attacked_canary_is_the_training_loops() -> None:

@@ -188,9 +188,8 @@ WRITTEN: dict[str, tuple[str, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_the_same_table_however_it_is_written(tmp_path: Path, name: str) -> None:
-    file, raw = WRITTEN[name]
+@pytest.mark.parametrize(("file", "raw"), WRITTEN.values(), ids=WRITTEN)
+def test_the_same_table_however_it_is_written(tmp_path: Path, file: str, raw: bytes) -> None:
     (tmp_path / file).write_bytes(raw)
     content = _read(tmp_path / file, "y", "who", "site")
     assert content.features.tolist() == [[1.5], [-3.0], [2.0]]

@@ -108,9 +108,8 @@ NAMED: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", list(NAMED))
-def test_layers_that_are_refused_by_name(name: str) -> None:
-    make, inputs, message = NAMED[name]
+@pytest.mark.parametrize(("make", "inputs", "message"), NAMED.values(), ids=NAMED)
+def test_layers_that_are_refused_by_name(make: Any, inputs: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         subjectdp.clip_sum(make(), torch.randn(12, 6) if inputs is None else inputs, torch.arange(12) % 3, 1.0)
 

@@ -94,15 +94,9 @@ def same_batch(real: Any) -> VectorBatch:
 
 
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
-LOCAL = [
-    ("local_item_dp", None, PUBLISHED),
-    ("user_ldp", None, SOUND),
-    ("local_group_dp", None, PUBLISHED),
-    ("local_group_dp", None, SOUND),
-    ("higrad_avg_dp", "v1", PUBLISHED),
-    ("higrad_avg_dp", "v3", PUBLISHED),
-    ("higrad_avg_dp", "v3", SOUND),
-]
+LOCAL = [("local_item_dp", None, PUBLISHED), ("user_ldp", None, SOUND), ("higrad_avg_dp", "v1", PUBLISHED)]
+LOCAL += [("local_group_dp", None, mode) for mode in AccountingMode]
+LOCAL += [("higrad_avg_dp", "v3", mode) for mode in AccountingMode]
 
 
 def twin(real: Federation, round_: int, silo: int, batches: dict[Any, Any], step: int = 0) -> VectorStep:
@@ -223,14 +217,8 @@ def test_batch_law_is_the_samplers() -> None:
     law = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5)
     assert law.other_sizes == {3: 10, 4: 5}
     generator = torch.Generator().manual_seed(3)
-    drawn = np.stack(
-        [
-            law.canary_count(60_000, generator).numpy(),
-            law.other_subjects(60_000, generator).numpy(),
-            law.largest_other_group(60_000, generator).numpy(),
-        ],
-        axis=1,
-    )
+    counted = (law.canary_count, law.other_subjects, law.largest_other_group)
+    drawn = np.stack([count(60_000, generator).numpy() for count in counted], axis=1)
     for column in range(3):
         values = np.unique(real[:, column])
         counts = np.array([[(t[:, column] == v).sum() for v in values] for t in (real, drawn)])
@@ -260,11 +248,9 @@ def test_what_the_worst_case_does_not_run_is_refused() -> None:
             VectorFederation(algorithm(wrong.mechanism.algorithm), wrong, World(0, "x", True, 4))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "separation"), [(10_000, 0.30), (100_000, 0.94), (1_000_000, 2.97), (6_603_710, 7.64)]
-)
-def test_separation_of_divisors(parameters: int, separation: float) -> None:
-    assert divisor_separation(475, parameters) == pytest.approx(separation, abs=0.02)
+@pytest.mark.parametrize(("size", "expected"), [(10_000, 0.30), (100_000, 0.94), (1_000_000, 2.97), (6_603_710, 7.64)])
+def test_separation_of_divisors_by_numbers_of_parameters(size: int, expected: float) -> None:
+    assert divisor_separation(475, size) == pytest.approx(expected, abs=0.02)
 
 
 def test_divisor_leak_grows_with_the_model() -> None:

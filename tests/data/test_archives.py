@@ -137,9 +137,7 @@ def test_a_wrong_size_is_refused(tmp_path: Path, declared: int, problem: str) ->
         (["raw.txt.gz", "100.txt.zip", "other.txt"], "100.txt.zip"),
         (["images.zip", "text.txt.gz", "readme.md"], "text.txt.gz"),
         (["1994-01-100.zip", "readme.md"], "1994-01-100.zip"),
-        (["a.txt", "b.txt.gz"], None),
-        (["a.zip", "b.zip"], None),
-        (["readme.md"], None),
+        *((present, None) for present in (["a.txt", "b.txt.gz"], ["a.zip", "b.zip"], ["readme.md"])),
     ],
 )
 def test_which_file_of_a_folder_is_the_text(tmp_path: Path, present: list[str], found: str | None) -> None:
@@ -216,17 +214,11 @@ def test_a_bad_table_is_refused(tmp_path: Path, old: str, new: str, problem: str
         load_sources("femnist", path)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        os.mkfifo,
-        lambda path: path.symlink_to("/dev/zero"),
-        lambda path: path.symlink_to("nothing"),
-        lambda path: path.symlink_to("..", target_is_directory=True),
-    ],
-)
-def test_what_is_no_file_is_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
-    make(tmp_path / "all_data_0.json")
+@pytest.mark.parametrize("target", [None, "/dev/zero", "nothing", ".."])
+def test_what_is_no_file_is_refused(tmp_path: Path, target: str | None) -> None:
+    """A pipe, and links."""
+    path = tmp_path / "all_data_0.json"
+    os.mkfifo(path) if target is None else path.symlink_to(target)
     with pytest.raises(DataError, match="is not a plain file"):
         leaf_json.load("femnist", tmp_path)
 

@@ -39,6 +39,10 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+USERS = st.dictionaries(st.text(max_size=5), JSON, max_size=4)
+OTHER = st.dictionaries(st.text(max_size=5).filter(lambda key: key != "user_data"), JSON, max_size=3)
+
+
 # --- the reader ---------------------------------------------------------------------------------------------
 
 
@@ -53,13 +57,7 @@ class _Trickle(io.BytesIO):
 
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
-@given(
-    st.dictionaries(st.text(max_size=5), JSON, max_size=4),
-    st.dictionaries(st.text(max_size=5).filter(lambda key: key != "user_data"), JSON, max_size=3),
-    st.sampled_from([None, 1]),
-    st.booleans(),
-    st.integers(1, 40),
-)
+@given(USERS, OTHER, st.sampled_from([None, 1]), st.booleans(), st.integers(1, 40))
 def test_the_stream_gives_what_the_standard_library_gives(
     users: dict[str, Any], other: dict[str, Any], indent: int | None, ascii_only: bool, step: int
 ) -> None:
@@ -275,10 +273,8 @@ _W = leaf_windows(TEXT)
     [
         (_one(x=_W["x"][::-1], y=_W["y"][::-1]), "window 1 does not follow"),
         (_one(x=_W["x"][:5] + _W["x"][6:] + _W["x"][5:6]), "does not follow"),
-        (_one(x=[w[:-1] for w in _W["x"]]), "strings of 80"),
-        (_one(x=[1] * len(_W["x"])), "strings of 80"),
-        (_one(y=["ab"] * len(_W["y"])), "single characters"),
-        (_one(y=[3] * len(_W["y"])), "single characters"),
+        *((_one(x=windows), "strings of 80") for windows in ([w[:-1] for w in _W["x"]], [1] * len(_W["x"]))),
+        *((_one(y=[following] * len(_W["y"])), "single characters") for following in ("ab", 3)),
         (_one(hierarchies=["A", "B"]), "one play for each user"),
         (_one(num_samples=[len(_W["y"]) + 78]), "num_samples"),
         (leaf_shakespeare({"u": TEXT.replace("I", "\u2019")}), "outside of LEAF's 80"),

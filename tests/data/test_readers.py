@@ -104,12 +104,10 @@ def test_a_record_is_a_label_and_its_pixels(tmp_path: Path) -> None:
     assert records(IMAGES[:1], LABELS[:1]) == bytes([3]) + IMAGES[0].tobytes()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", bytes(3072), records(IMAGES, LABELS)[:-20], records(IMAGES[:1], LABELS[5:] + 1)]
-)
-def test_other_batches_are_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("raw", [b"", bytes(3072), records(IMAGES, LABELS)[:-20], records(IMAGES[:1], LABELS[5:] + 1)])
+def test_other_batches_are_refused(tmp_path: Path, raw: bytes) -> None:
     with pytest.raises(DataError, match="data_batch_2"):
-        read_archive(_archive(tmp_path / ARCHIVE, **{"data_batch_2.bin": content}))
+        read_archive(_archive(tmp_path / ARCHIVE, **{"data_batch_2.bin": raw}))
 
 
 class _Block(nn.Module):

@@ -122,17 +122,10 @@ def _rounds(fake: Fake, generator: np.random.Generator, steps: int) -> pd.DataFr
     start = np.log(_CLASSES[fake.dataset])
     accuracy = np.clip(top * rise + generator.normal(0, 0.012, number.size) + generator.normal(0, 0.01), 0.01, 1)
     loss = start + (end - start) * rise + generator.normal(0, 0.04, number.size)
-    return pd.DataFrame(
-        {
-            "round": number,
-            "test_accuracy": accuracy,
-            "test_loss": loss,
-            "validation_accuracy": accuracy - 0.01,
-            "validation_loss": loss + 0.02,
-            "train_seconds": 2.0,
-            "steps_done": np.linspace(0, steps, fake.executed + 1).astype(int)[1:],
-        }
-    )
+    columns = {"round": number, "train_seconds": 2.0, "test_accuracy": accuracy, "test_loss": loss}
+    columns |= {"validation_accuracy": accuracy - 0.01, "validation_loss": loss + 0.02}
+    columns["steps_done"] = np.linspace(0, steps, fake.executed + 1).astype(int)[1:]
+    return pd.DataFrame(columns)
 
 
 def _steps(fake: Fake, generator: np.random.Generator) -> pd.DataFrame:
@@ -143,18 +136,15 @@ def _steps(fake: Fake, generator: np.random.Generator) -> pd.DataFrame:
     likely = [0.17, 0.72, 0.09, 0.02] if femnist else [0.12, 0.6, 0.23, 0.05]
     group = generator.choice([2, 3, 4, 5], size, p=likely)
     group += generator.binomial(round(2 * np.log2(fake.alpha)), 0.4, size)
-    return pd.DataFrame(
-        {
-            "round": np.repeat(np.arange(1, fake.executed + 1), silos * local),
-            "silo": np.tile(np.repeat(np.arange(silos), local), fake.executed),
-            "step": np.tile(np.arange(local), silos * fake.executed),
-            "items": items,
-            "subjects": items - generator.poisson(35 if femnist else 14, size),
-            "largest_group": group,
-            "noise_multiplier": 1.7,
-            "clipped_fraction": 0.9,
-        }
-    )
+    columns = {
+        "round": np.repeat(np.arange(1, fake.executed + 1), silos * local),
+        "silo": np.tile(np.repeat(np.arange(silos), local), fake.executed),
+        "step": np.tile(np.arange(local), silos * fake.executed),
+        "items": items,
+        "subjects": items - generator.poisson(35 if femnist else 14, size),
+        "largest_group": group,
+    }
+    return pd.DataFrame(columns | {"noise_multiplier": 1.7, "clipped_fraction": 0.9})
 
 
 def _over_rounds(fake: Fake, stated: dict[str, Any]) -> dict[str, Any] | None:

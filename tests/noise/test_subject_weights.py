@@ -26,12 +26,7 @@ def counts_of(seed: int, silos: int = 5, subjects: int = 40) -> NDArray[np.int64
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    rule=st.sampled_from(RULES),
-    trust=st.sampled_from(TRUSTS),
-    clip=st.floats(1e-4, 1e3),
-)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(RULES), st.sampled_from(TRUSTS), st.floats(1e-4, 1e3))
 def test_no_subject_has_more_than_its_budget_to_the_bit(
     seed: int, rule: BudgetWeights, trust: TrustModel, clip: float
 ) -> None:

@@ -13,13 +13,12 @@ from opacus.accountants import RDPAccountant
 from opacus.accountants.analysis import rdp as opacus_rdp
 from scipy.optimize import brentq
 
-from figures.fake_runs import Fake, grid, write_runs
+from figures.fake_runs import Fake, collected, grid
 from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import DataError
 from subjectdp.report.paper_accounting import AUDITED, is_accounted, paper_facts, write_paper_accounting
 from subjectdp.report.scorecard import COLUMNS, Evidence, measure_rounds, scorecard
 from subjectdp.report.targets import Measured, Target, Verdict, judge, read_targets, verdict_counts
-from subjectdp.results.collect import collect_scenario
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 TARGETS = {target.id: target for target in read_targets(FILE)}
@@ -28,9 +27,8 @@ PAPER = (("data", (("source", "upstream"), ("subjects", 3500))),)
 
 
 def evidence(root: Path, fakes: Sequence[Fake], **more: pd.DataFrame) -> Evidence:
-    collect_scenario(write_runs(root / "runs", fakes), root)
-    frames = {name: pd.read_parquet(root / f"{name}.parquet") for name in ("runs", "rounds")}
-    return Evidence(frames["runs"], frames["rounds"], table1(), **more)
+    inputs = collected(root, fakes)
+    return Evidence(inputs.read_runs(), inputs.read_rounds(), table1(), **more)
 
 
 def table1() -> pd.DataFrame:

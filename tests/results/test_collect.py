@@ -86,12 +86,10 @@ def test_a_damaged_file_is_refused_by_name(
     assert not (tmp_path / "out" / "runs.parquet").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "column"), [("rounds.parquet", "test_accuracy"), ("steps.parquet", "noise_multiplier")]
-)
-def test_a_changed_table_is_refused(folder: Path, tmp_path: Path, name: str, column: str) -> None:
+@pytest.mark.parametrize(("name", "of"), [("rounds.parquet", "test_accuracy"), ("steps.parquet", "noise_multiplier")])
+def test_a_changed_table_is_refused(folder: Path, tmp_path: Path, name: str, of: str) -> None:
     frame = pd.read_parquet(folder / name)
-    frame.assign(**{column: frame[column] * 1.5}).to_parquet(folder / name, index=False)
+    frame.assign(**{of: frame[of] * 1.5}).to_parquet(folder / name, index=False)
     with pytest.raises(DataError, match=f"{name} (was changed|is missing or truncated).*run the workflow again"):
         collect_scenario([folder], tmp_path)
 

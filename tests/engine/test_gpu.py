@@ -26,13 +26,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 GPU = torch.device("cuda", 0)
 
 
-def on_gpu(name: str) -> ClippingEngine:
-    return ClippingEngine(FlatParameters(model_of(name).to(GPU)))
-
-
-def data_on_gpu(name: str, items: int) -> tuple[Tensor, Tensor]:
+def on_gpu(name: str, items: int) -> tuple[ClippingEngine, Tensor, Tensor]:
     inputs, labels = data_of(name, items)
-    return inputs.to(GPU), labels.to(GPU)
+    return ClippingEngine(FlatParameters(model_of(name).to(GPU))), inputs.to(GPU), labels.to(GPU)
 
 
 @pytest.mark.parametrize("by_group", [False, True])
@@ -42,10 +38,10 @@ def test_clipped_sum_is_that_of_the_float64_loop(name: str, by_group: bool) -> N
     rows = oracle.per_item_gradients(model_of(name), *data_of(name, 7))
     gradients = oracle.group_gradients(rows, torch.ones(7), groups)
     norms = gradients.norm(dim=1)
-    clip_norm, engine = float(norms.median()), on_gpu(name)
+    clip_norm, (engine, inputs, labels) = float(norms.median()), on_gpu(name, 7)
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         numbers = torch.tensor(groups) if by_group else None
-        total, found = engine.clipped_sum(*data_on_gpu(name, 7), clip_norm, groups=numbers)
+        total, found = engine.clipped_sum(inputs, labels, clip_norm, groups=numbers)
     assert found.tolist() == pytest.approx(norms.tolist(), rel=1e-4)
     assert oracle.relative(flat_in_order(engine, total).cpu(), oracle.clipped_sum(gradients, clip_norm)) < 1e-4
 
@@ -54,7 +50,7 @@ def test_clipped_sum_is_that_of_the_float64_loop(name: str, by_group: bool) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_no_contribution_is_longer_than_the_clip_norm(name: str, autocast: torch.dtype | None) -> None:
     """With TF32 allowed everywhere, as fast training scripts have it."""
-    engine, (inputs, labels) = on_gpu(name), data_on_gpu(name, 24)
+    engine, inputs, labels = on_gpu(name, 24)
     torch.set_float32_matmul_precision("high")
     try:
         with torch.autocast("cuda", autocast, enabled=autocast is not None):

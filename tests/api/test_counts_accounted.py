@@ -39,12 +39,8 @@ def test_without_a_cap_the_worst_person_counts_and_no_invented_one() -> None:
     worst = 0.0
     for person in sorted({name for name, _ in table}):  # the others hold one item each, as many as before
         own = {key: items for key, items in table.items() if key[0] == person}
-        others = {
-            (f"{name}-{silo}-{n}", silo): 1
-            for (name, silo), items in table.items()
-            if name != person
-            for n in range(items)
-        }
+        rest = [(*key, n) for key, items in table.items() if key[0] != person for n in range(items)]
+        others = {(f"{name}-{silo}-{n}", silo): 1 for name, silo, n in rest}
         alone = subjectdp.account("local_item_dp", own | others, SCHEDULE, 4.0).subject.epsilon
         worst = max(worst, alone or 0.0)
     assert found.epsilon == pytest.approx(worst, rel=1e-3)
@@ -77,15 +73,14 @@ def test_a_delta_of_one_over_the_number_of_people_is_warned_of() -> None:
 def test_silos_in_turn_and_silos_drawn() -> None:
     rows = [(f"p{n}", f"h{n % 4}", 1) for n in range(400)]
     schedule = subjectdp.Schedule(16, 1, batch_size=10, silos_per_round=1)
-    found = [
-        subjectdp.account("local_item_dp", rows, replace(schedule, silo_choice=choice), 1.0).item.epsilon
-        for choice in ("in_turn", "random")
-    ]
-    default = subjectdp.account("local_item_dp", rows, schedule, 1.0).item.epsilon
-    every = subjectdp.account("local_item_dp", rows, replace(schedule, silos_per_round=None), 1.0).item.epsilon
-    assert default == found[1] and found[0] < found[1] < every
+
+    def found(**changes: object) -> float:
+        return subjectdp.account("local_item_dp", rows, replace(schedule, **changes), 1.0).item.epsilon or 0.0
+
+    drawn = found(silo_choice="random")
+    assert found() == drawn and found(silo_choice="in_turn") < drawn < found(silos_per_round=None)
     with pytest.raises(ConfigError, match="silo_choice"):
-        subjectdp.account("local_item_dp", rows, replace(schedule, silo_choice="drawn"), 1.0)
+        found(silo_choice="drawn")
 
 
 @pytest.mark.parametrize("algorithm", ["subject_sampling", "higrad_avg_dp:v3"])
@@ -141,11 +136,11 @@ def test_people_whom_another_exceeds_everywhere_are_left_out_and_no_others() -> 
     counts = as_counts(rows)
     column = [int(name[1:]) for name in counts.silos]
     kinds = {tuple(own[column]) for own in held}
-    worst = {
-        own
-        for own in kinds
-        if not any(own != other and all(a >= b for a, b in zip(other, own, strict=True)) for other in kinds)
-    }
+
+    def exceeds(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        return one != other and all(a >= b for a, b in zip(one, other, strict=True))
+
+    worst = {own for own in kinds if not any(exceeds(other, own) for other in kinds)}
     found = _people(counts)
     assert {tuple(dict(person).get(silo, 0) for silo in range(5)) for person in found} == worst
     assert len(found) == len(worst)

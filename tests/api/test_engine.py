@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,14 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import subjectdp
 from accounting.reference import by_dp_accounting, items_of_a_subject
 from accounting.reference import sampled_gaussian_event as sampled
-from api.loops import Loop
+from api.loops import Loop, Remembers
 from engine import oracle
-from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, SubjectDPError
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
 from subjectdp.sampling import StepKey
 
 ITEMS = 40
@@ -222,57 +222,34 @@ def test_training_learns_and_schedulers_work(make: Any) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(400, 6)
     dataset = TensorDataset(inputs, (inputs[:, 0] > 0).long())
-    model, engine = network(), subjectdp.SubjectPrivacyEngine(seed=1)
+    model = network()
     optimizer = make(model.parameters(), lr=0.05 if make is torch.optim.Adam else 1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
-    settings = subjectdp.PrivacySettings("subject", "subjects", noise_multiplier=0.5)
-    private, optimizer, loss, loader = engine.make_private(
-        model, optimizer, nn.CrossEntropyLoss(), DataLoader(dataset, 40), [i // 2 for i in range(400)], settings
-    )
+    settings = {"clip": "subject", "sample": "subjects", "noise_multiplier": 0.5, "clip_norm": 1.0}
+    people = [i // 2 for i in range(400)]
+    loop = Loop(model, 1, optimizer, data_loader=DataLoader(dataset, 40), subjects=people, settings=settings)
     for _ in range(6):
-        for batch, targets in loader:
+        for batch, targets in loop.loader:
             optimizer.zero_grad()
-            loss(private(batch), targets).backward()
-            optimizer.step()
+            loop.loss(loop.private(batch), targets).backward()
+            loop.optimizer.step()
         scheduler.step()
-    private.eval()
-    right = (private(inputs).argmax(1) == dataset.tensors[1]).float().mean()
+    loop.private.eval()
+    right = (loop.private(inputs).argmax(1) == dataset.tensors[1]).float().mean()
     assert right > 0.85
-    assert torch.equal(model(inputs), private(inputs)), "the wrapped module is the trained one"
-    assert loss(private(inputs), dataset.tensors[1]).item() > 0
+    assert torch.equal(model(inputs), loop.private(inputs)), "the wrapped module is the trained one"
+    assert loop.loss(loop.private(inputs), dataset.tensors[1]).item() > 0
 
 
-class Counting(nn.Linear):
-    """A layer that keeps the mean of what it has seen."""
-
-    def __init__(self) -> None:
-        super().__init__(6, 3)
-        self.register_buffer("seen", torch.zeros(6))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        if self.training:
-            self.seen = inputs.mean(0)
-        return super().forward(inputs)
-
-
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (lambda: nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "'1' is BatchNorm1d"),
-        (Counting, "'seen' keeps values"),
-        (lambda: nn.Linear(6, 3).double(), "float32"),
-        (nn.Tanh, "with parameters"),
-    ],
-)
-def test_modules_that_cannot_be_trained(module: Callable[[], nn.Module], message: str) -> None:
-    built = module()
-    parameters = list(built.parameters()) or [nn.Parameter(torch.zeros(1))]
-    settings = subjectdp.PrivacySettings("item", noise_multiplier=1.0)
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
-    with pytest.raises(ModelError, match=message):
-        subjectdp.SubjectPrivacyEngine().make_private(
-            built, optimizer, nn.CrossEntropyLoss(), DataLoader(data(), 8), SUBJECTS, settings
-        )
+def test_modules_that_cannot_be_trained() -> None:
+    bare = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    for module, optimizer, message in (
+        (Remembers(buffer=True), None, "'seen' keeps values"),
+        (nn.Linear(6, 3).double(), None, "float32"),
+        (nn.Tanh(), bare, "with parameters"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            Loop(module, optimizer=optimizer)
 
 
 class Stream(IterableDataset[Any]):
@@ -282,46 +259,32 @@ class Stream(IterableDataset[Any]):
         return iter(())
 
 
-class Words(Dataset[Any]):
-    """Items that are no tensors."""
-
-    def __len__(self) -> int:
-        return ITEMS
-
-    def __getitem__(self, position: int) -> Any:
-        return {"text": torch.zeros(6)}
+WORDS: Any = [{"text": torch.zeros(6)}] * ITEMS  # no tensors
 
 
 @pytest.mark.parametrize(
-    ("settings", "loader", "subjects", "message", "error"),
+    ("settings", "loader", "message", "error"),
     [
-        ({"clip": "person"}, None, None, "Unknown clip", ConfigError),
-        ({"clip": "item", "sample": "subjects"}, None, None, "nothing bounds a subject", ConfigError),
-        ({"epsilon": 1.0}, None, None, "got 'both'", ConfigError),
-        ({"noise_multiplier": None}, None, None, "got 'neither'", ConfigError),
-        ({"noise_multiplier": None, "epsilon": 1.0}, None, None, "steps", ConfigError),
-        ({"noise_multiplier": 1e-6}, None, None, "at least 1e-05", ConfigError),
-        ({"clip_norm": 0.0}, None, None, "clip_norm", ConfigError),
-        ({"max_items_per_subject": None}, None, None, "max_items_per_subject.*cap", ConfigError),
-        ({"max_items_per_subject": 0}, None, None, "a whole number from 1 on", ConfigError),
-        ({"max_items_per_subject": 1}, DataLoader(data(), 20), None, "at most the 5 items", ConfigError),
-        ({}, DataLoader(data(), batch_size=None), None, "batch_size of the data loader", ConfigError),
-        ({}, DataLoader(Stream(), 4), None, "one with a length", DataError),
-        ({}, DataLoader(Words(), 4), None, "tensors, .inputs, targets.", DataError),
-        ({}, None, SUBJECTS[:-1], "one for each of the 40 items", ConfigError),
+        ({"clip": "person"}, None, "Unknown clip", ConfigError),
+        ({"clip": "item", "sample": "subjects"}, None, "nothing bounds a subject", ConfigError),
+        ({"epsilon": 1.0}, None, "got 'both'", ConfigError),
+        ({"noise_multiplier": None}, None, "got 'neither'", ConfigError),
+        ({"noise_multiplier": None, "epsilon": 1.0}, None, "steps", ConfigError),
+        ({"noise_multiplier": 1e-6}, None, "at least 1e-05", ConfigError),
+        ({"clip_norm": 0.0}, None, "clip_norm", ConfigError),
+        ({"max_items_per_subject": None}, None, "max_items_per_subject.*cap", ConfigError),
+        ({"max_items_per_subject": 0}, None, "a whole number from 1 on", ConfigError),
+        ({"max_items_per_subject": 1}, DataLoader(data(), 20), "at most the 5 items", ConfigError),
+        ({}, DataLoader(data(), batch_size=None), "batch_size of the data loader", ConfigError),
+        ({}, DataLoader(Stream(), 4), "one with a length", DataError),
+        ({}, DataLoader(WORDS, 4), "tensors, .inputs, targets.", DataError),
     ],
 )
-def test_settings_and_data_that_do_not_fit(
-    settings: dict[str, Any], loader: Any, subjects: list[str] | None, message: str, error: type[SubjectDPError]
-) -> None:
+def test_settings_and_data_that_do_not_fit(settings: dict[str, Any], loader: Any, message: str, error: Any) -> None:
     chosen = {"clip": "subject", "noise_multiplier": 1.0, "max_items_per_subject": 5} | settings
+    loader = DataLoader(data(), 8) if loader is None else loader
     with pytest.raises(error, match=message):
-        Loop(
-            network(),
-            data_loader=DataLoader(data(), 8) if loader is None else loader,
-            subjects=SUBJECTS if subjects is None else subjects,
-            settings=chosen,
-        )
+        Loop(network(), data_loader=loader, subjects=SUBJECTS, settings=chosen)
 
 
 def test_other_refusals() -> None:
@@ -335,17 +298,15 @@ def test_other_refusals() -> None:
     with pytest.raises(ConfigError, match="make_private to be called first"):
         subjectdp.SubjectPrivacyEngine().state_dict()
     model = network()
-    arguments = (nn.CrossEntropyLoss(), DataLoader(data(), 8), SUBJECTS)
-    settings = subjectdp.PrivacySettings("item", noise_multiplier=1.0)
-    half = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    items: Any = {"data_loader": DataLoader(data(), 8), "subjects": SUBJECTS}
+    with pytest.raises(ConfigError, match="one for each of the 40 items"):
+        Loop(model, data_loader=DataLoader(data(), 8), subjects=SUBJECTS[:-1])
     with pytest.raises(ConfigError, match="exactly those of the module"):
-        subjectdp.SubjectPrivacyEngine().make_private(model, half, *arguments, settings)
-    whole = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ConfigError, match="a new SubjectPrivacyEngine"):
-        loop.engine.make_private(model, whole, *arguments, settings)
+        Loop(model, optimizer=torch.optim.SGD(model[0].parameters()), **items)
     with pytest.raises(ModelError, match="leave out mean and sum"):
-        subjectdp.SubjectPrivacyEngine().make_private(
-            model, whole, nn.functional.cross_entropy, *arguments[1:], settings
-        )
+        Loop(model, criterion=nn.functional.cross_entropy, **items)
+    given = {"module": model, "optimizer": torch.optim.SGD(model.parameters()), "criterion": nn.CrossEntropyLoss()}
+    with pytest.raises(ConfigError, match="a new SubjectPrivacyEngine"):
+        loop.engine.make_private(**given, **items, settings=subjectdp.PrivacySettings("item", noise_multiplier=1.0))
     with pytest.raises(ConfigError, match="clip_norm"):
         subjectdp.clip_sum(model, *data().tensors, 0.0)

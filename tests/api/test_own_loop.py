@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import os
 import pickle
 import warnings
 from collections.abc import Callable
@@ -15,10 +14,11 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSampler, default_collate
 
 import subjectdp
 from api.loops import DATA, INPUTS, ITEMS, NOISE, TARGETS, Loop
+from engine.oracle import Code
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
 
 
@@ -54,9 +54,8 @@ CHANGES: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(CHANGES))
-def test_factors_and_terms_without_items_are_honoured(name: str, without_noise: None) -> None:
-    change, term = CHANGES[name]
+@pytest.mark.parametrize(("change", "term"), CHANGES.values(), ids=CHANGES)
+def test_factors_and_terms_without_items_are_honoured(change: Any, term: Any, without_noise: None) -> None:
     loop = Loop()
     before = loop.vector()
     loop.step(change)
@@ -128,12 +127,10 @@ def test_the_delta_of_the_settings_is_that_of_the_answers() -> None:
 
 def test_a_loop_that_never_zeroes_gradients_trains_on_each_step_alone() -> None:
     left, right = Loop(), Loop()
-    for loop in (left, right):
-        for inputs, targets in loop.loader.take(3):
-            if loop is left:
-                loop.optimizer.zero_grad()
-            loop.loss(loop.private(inputs), targets).backward()
-            loop.optimizer.step()
+    left.train(3)
+    for inputs, targets in right.loader.take(3):
+        right.loss(right.private(inputs), targets).backward()
+        right.optimizer.step()
     assert torch.equal(left.vector(), right.vector())
 
 
@@ -160,9 +157,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(REFUSED))
-def test_factors_and_terms_that_read_items_are_refused(name: str) -> None:
-    change, message = REFUSED[name]
+@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+def test_factors_and_terms_that_read_items_are_refused(change: Any, message: str) -> None:
     loop = Loop()
     before = loop.vector()
     with pytest.raises((PrivacyError, RuntimeError), match=message):
@@ -276,16 +272,11 @@ def test_one_batch_a_step_whatever_its_size() -> None:
     """A subject of 20 items, at a batch of 2: the scheduler moves once a step, and dropout is that of one pass."""
     module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     subjects = [0] * 20 + [1, 2, 3, 4]
-    options: Any = {
-        "subjects": subjects,
-        "settings": {"clip": "subject", "sample": "subjects", "subjects_per_step": 3},
-        "data_loader": DataLoader(DATA, 2),
-    }
-    loop = Loop(module, **options)
+    settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 3}
+    loop = Loop(module, subjects=subjects, settings=settings, data_loader=DataLoader(DATA, 2))
     scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, 1)
-    for inputs, targets in loop.loader.take(6):
-        loop.loss(loop.private(inputs), targets).backward()
-        loop.optimizer.step()
+    for _ in range(6):
+        loop.step()
         scheduler.step()
     assert loop.engine.steps == 6 == scheduler.last_epoch
 
@@ -347,7 +338,6 @@ def test_an_engine_is_neither_copied_nor_pickled_and_its_module_can_be() -> None
     twin(INPUTS).sum().backward()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_engine_is_refused() -> None:
     loop = Loop(seed=None)
     loop.engine._process += 1  # as a forked child sees it
@@ -374,20 +364,16 @@ def test_the_module_is_an_ordinary_one_outside_of_private_steps() -> None:
     Loop(copy.deepcopy(loop.module)).step()
 
 
-def collated(order: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], Any]:
-    return lambda items: torch.utils.data.default_collate(order(items))
+def ordered(items: list[Any]) -> Any:
+    return default_collate(sorted(items, key=lambda item: float(item[0].sum())))
 
 
 def mixed(items: list[Any]) -> Any:
-    inputs, targets = torch.utils.data.default_collate(items)
+    inputs, targets = default_collate(items)
     return 0.5 * inputs + 0.5 * inputs.roll(1, 0), targets
 
 
-@pytest.mark.parametrize(
-    "collate",
-    [collated(lambda items: sorted(items, key=lambda item: float(item[0].sum()))), mixed],
-    ids=["sorts", "mixes"],
-)
+@pytest.mark.parametrize("collate", [ordered, mixed])
 def test_a_collate_fn_that_sorts_or_mixes(collate: Any) -> None:
     with pytest.raises(ModelError, match="collate_fn that keeps the items"):
         Loop(data_loader=DataLoader(DATA, 8, collate_fn=collate))
@@ -399,20 +385,9 @@ def test_loaders_and_optimisers_that_cannot_be_honoured() -> None:
         Loop(data_loader=DataLoader(DATA, 8, sampler=weighted))
     module = nn.Linear(6, 3)
     with pytest.raises(ConfigError, match="needs no closure"):
-        subjectdp.SubjectPrivacyEngine().make_private(
-            module,
-            torch.optim.LBFGS(module.parameters()),
-            nn.CrossEntropyLoss(),
-            DataLoader(DATA, 8),
-            range(ITEMS),
-            subjectdp.PrivacySettings("item", noise_multiplier=1.0),
-        )
-    started: list[int] = []
-    loader = DataLoader(
-        Subset(DATA, range(12)), 4, shuffle=True, num_workers=1, worker_init_fn=lambda worker: print(worker)
-    )
-    assert Loop(data_loader=loader, subjects=range(12)).loader._loader.worker_init_fn is not None
-    assert started == []
+        Loop(module, optimizer=torch.optim.LBFGS(module.parameters()))
+    loader = DataLoader(Subset(DATA, range(12)), 4, shuffle=True, num_workers=1, worker_init_fn=print)
+    assert Loop(data_loader=loader, subjects=range(12)).loader._loader.worker_init_fn is print
 
 
 NOBODY = [None, float("nan"), np.nan, pd.NA, pd.NaT, np.datetime64("NaT"), "", " ", "NA", "nan", "<NA>", "None"]
@@ -501,9 +476,7 @@ def test_numbers_read_from_the_items_are_refused_and_flags_stay_as_they_were() -
     (inputs, targets), *_ = loop.loader.take(1)
     with pytest.raises(PrivacyError, match="may have been read from the items"):
         loop.private(inputs, scale=float(inputs.abs().max()))
-    for inputs, targets in loop.loader.take(1):
-        loop.loss(loop.private(inputs, halve=True), targets).backward()
-        loop.optimizer.step()
+    loop.step(halve=True)
     (inputs, targets), *_ = loop.loader.take(1)
     with pytest.raises(PrivacyError, match="same flags in each step"):
         loop.private(inputs, halve=bool(inputs.mean() > 9))
@@ -571,28 +544,17 @@ def test_autocast_in_the_loop(batch_size: int) -> None:
 PEOPLE: dict[str, Any] = {"subjects": [item // 3 for item in range(ITEMS)]}
 
 
-class Normed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(1, 8, 1), nn.BatchNorm2d(8)
-        self.flat, self.head = nn.BatchNorm1d(48), nn.Linear(48, 3)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        hidden = self.norm(self.conv(rows.view(-1, 1, 2, 3))).relu().flatten(1)
-        result: Tensor = self.head(self.flat(hidden))
-        return result
-
-
 def test_batch_norm_is_replaced_where_that_is_asked_for() -> None:
-    with pytest.raises(ModelError, match=r"'norm' is BatchNorm2d: .*fix=True"):
-        Loop(Normed())
-    module = Normed()
-    scale = module.norm.weight
-    with pytest.warns(UserWarning, match=r"in place of BatchNorm now: norm \(2 groups\); flat \(1 groups\)"):
+    layers = [nn.Conv2d(1, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.BatchNorm1d(48), nn.Linear(48, 3)]
+    module = nn.Sequential(nn.Unflatten(1, (1, 2, 3)), *layers)
+    with pytest.raises(ModelError, match=r"'2' is BatchNorm2d: .*fix=True"):
+        Loop(module)
+    scale = module[2].weight
+    with pytest.warns(UserWarning, match=r"in place of BatchNorm now: 2 \(2 groups\); 4 \(1 groups\)"):
         loop = Loop(module, settings={"fix": True})
-    assert isinstance(module.norm, nn.GroupNorm) and module.norm.weight is scale
+    assert isinstance(module[2], nn.GroupNorm) and module[2].weight is scale
     loop.step()
-    assert not torch.equal(module.norm.weight, torch.ones(8)), "the optimiser trains it"
+    assert not torch.equal(module[2].weight, torch.ones(8)), "the optimiser trains it"
 
 
 def test_what_needs_further_packages_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -600,32 +562,24 @@ def test_what_needs_further_packages_is_refused_with_the_remedy(monkeypatch: pyt
         raise ModuleNotFoundError(f"No module named 'pandas' for {name}", name="pandas")
 
     monkeypatch.setattr(subjectdp, "import_module", missing)
-    with pytest.raises(
-        ImportError, match=r"subjectdp.SubjectRelease needs pandas: pip install 'subjectdp\[pipeline\]'"
-    ):
+    with pytest.raises(ImportError, match=r"SubjectRelease needs pandas: pip install 'subjectdp\[pipeline\]'"):
         _ = subjectdp.__getattr__("SubjectRelease")
 
 
-class Routed(nn.Module):
+def routed(m: Any, rows: Tensor) -> Tensor:
     """Items go through it one by one; with dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
-        self.scale = nn.Parameter(torch.ones(6))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        total = torch.zeros_like(rows)
-        for number, expert in enumerate(self.experts):
-            (own,) = torch.where((rows[:, 0] > 0) == bool(number))
-            total = total.index_add(0, own, expert(rows[own]))
-        return nn.functional.dropout(total, 0.5, self.training) * self.scale
+    total = torch.zeros_like(rows)
+    for number, expert in enumerate(m.experts):
+        (own,) = torch.where((rows[:, 0] > 0) == bool(number))
+        total = total.index_add(0, own, expert(rows[own]))
+    return nn.functional.dropout(total, 0.5, m.training) * m.scale
 
 
 def test_dropout_is_that_of_the_forward_pass_where_a_batch_is_run_in_parts() -> None:
     """Where the output of an item is 0 by dropout, its gradient of the scale is 0 too."""
     settings = {"clip": "subject", "sample": "subjects", "subjects_per_step": 8, "noise_multiplier": 1e-5}
-    module = nn.Sequential(Routed())
+    experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+    module = nn.Sequential(Code(routed, experts=experts, scale=nn.Parameter(torch.ones(6))))
     data = DataLoader(DATA, 1)  # parts of two items, or of a person's three
 
     def squares(outputs: Tensor, _: Tensor) -> Tensor:

@@ -76,9 +76,8 @@ def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None
     schedule = subjectdp.Schedule(rounds=5, epochs=3, batch_size=10, max_items_per_subject=4)
     counts = {(f"n{who}", "n"): 4 for who in range(10)} | {(f"s{who}", "s"): 4 for who in range(15)}
     by_size = subjectdp.account("capped_item_dp", sizes, schedule, 5.0, 1e-3)
-    by_people = subjectdp.account(
-        "capped_item_dp", counts, dataclasses.replace(schedule, silos_per_subject=2), 5.0, 1e-3
-    )
+    at_two = dataclasses.replace(schedule, silos_per_subject=2)
+    by_people = subjectdp.account("capped_item_dp", counts, at_two, 5.0, 1e-3)
     assert by_size.subject.epsilon == pytest.approx(by_people.subject.epsilon)
     assert [silo.steps_per_round for silo in by_size.plan.silos] == [12, 18]  # three epochs each
     at_one = subjectdp.account("capped_item_dp", sizes, dataclasses.replace(schedule, silos_per_subject=1), 5.0, 1e-3)
@@ -89,14 +88,9 @@ def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None
     own = subjectdp.account("capped_item_dp", subjectdp.read_sizes(path), subjectdp.Schedule(5, 2, 3), 5.0)
     assert [silo.max_items_per_subject for silo in own.plan.silos] == [4, 2] and not own.subject.conditional
     assert [items for items, _ in person_table(own.plan)] == [1, 2, 4]
-    for rows, line in (
-        ("a,b\n1,2", 1),
-        ("silo,items,kap\nn,1,1", 1),
-        ("silo,items\nn,0", 2),
-        ("silo,items\nn,1\nn,2", 3),
-    ):
+    for rows, n in (("a,b\n1,2", 1), ("silo,items,kap\nn,1,1", 1), ("silo,items\nn,0", 2), ("silo,items\nn,1\nn,2", 3)):
         path.write_text(rows)
-        with pytest.raises(DataError, match=f"line {line}"):
+        with pytest.raises(DataError, match=f"line {n}"):
             subjectdp.read_sizes(path)
 
 

@@ -25,19 +25,18 @@ def points(items: int, seed: int) -> TinyData:
     return TinyData(torch.randn(items, _FEATURES, generator=generator) + centres[labels], labels)
 
 
+def partition_of(owners: np.ndarray, test_items: int = 0) -> Partition:
+    """Items 0, 1, ... of the owners (silos, items of each), and as many test items after them."""
+    train, test = np.split(np.arange(owners.size + test_items, dtype=np.int32), [owners.size])
+    offsets = np.arange(len(owners) + 1, dtype=np.int64) * owners.shape[1]
+    facts = {"counts": {"subjects": int(owners.max()) + 1}}
+    return Partition(train, owners.reshape(-1).astype(np.int32), offsets, test[:0], test, facts)
+
+
 def generated_setup(seed: int, silos: int = 1, subjects: int = 500, items: int = 8) -> TrainingSetup:
     """Subjects with ``items`` points at each silo, a linear model, and as many test points as one silo has."""
     size = subjects * items
-    owners = np.tile(np.repeat(np.arange(subjects, dtype=np.int32), items), silos)
-    test = np.arange(silos * size, (silos + 1) * size, dtype=np.int32)
-    partition = Partition(
-        np.arange(silos * size, dtype=np.int32),
-        owners,
-        np.arange(silos + 1, dtype=np.int64) * size,
-        test[:0],
-        test,
-        {"counts": {"subjects": subjects}},
-    )
+    partition = partition_of(np.tile(np.repeat(np.arange(subjects), items), (silos, 1)), test_items=size)
     facts = FederationFacts((size,) * silos, (subjects,) * silos, (items,) * silos, True, items, silos)
     data: Any = points((silos + 1) * size, seed)
     return TrainingSetup(data, (silos + 1) * size, partition, facts, partial(_linear, seed))

@@ -19,6 +19,7 @@ from subjectdp.plan.plan import AccountingMode, PrivacyPlan
 from subjectdp.training import silo_step
 
 pytestmark = pytest.mark.slow
+Captured = pytest.CaptureFixture[str]
 
 CASES = [pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name))]
 RARE_CASES = [pytest.param(name, plan, id=title) for name in ALGORITHMS for title, plan in plans(algorithm(name), RARE)]
@@ -43,13 +44,8 @@ def with_step(name: str, local_step: Step) -> Algorithm:
 
 def failed(found: Algorithm) -> list[str]:
     """What the checks of the sound plans found, without the numbers' noise."""
-    return [
-        each.text
-        for _, plan in plans(found)
-        if plan.settings.mode is AccountingMode.SOUND
-        for each in check(found, plan)
-        if not each.passed
-    ]
+    sound = [plan for _, plan in plans(found) if plan.settings.mode is AccountingMode.SOUND]
+    return [each.text for plan in sound for each in check(found, plan) if not each.passed]
 
 
 def noisy(step: LocalStep, total: Tensor, share: float = 1.0) -> Tensor:
@@ -145,9 +141,7 @@ def test_a_sampler_that_takes_too_many_fails(monkeypatch: pytest.MonkeyPatch) ->
     assert not check_sampling(algorithm("local_item_dp"), plan).passed
 
 
-def test_the_command_prints_what_failed_and_returns_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_what_failed_and_returns_one(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     assert main(["check-algorithm", "fed_avg"]) == 0
     assert "no privacy is stated" in capsys.readouterr().out
     broken = with_step("local_item_dp", forgets_to_clip)

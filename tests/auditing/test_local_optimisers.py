@@ -5,6 +5,7 @@ secure aggregation releases. The first silo holds the target, an item with the g
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -26,15 +27,8 @@ BATCH = 25_375  # of a silo's 25,375 items: everybody takes part
 
 def plan_of(optimiser: str, **changes: object) -> PrivacyPlan:
     """One round of one step in which all items take part, (1, 1e-5) for an item."""
-    settings = plans.settings(
-        mode=plans.SOUND,
-        epsilon=1.0,
-        rounds=1,
-        local_steps=1,
-        batch_size=BATCH,
-        linear_updates=optimiser != "adam",
-        **changes,
-    )
+    one: dict[str, Any] = {"mode": plans.SOUND, "epsilon": 1.0, "rounds": 1, "local_steps": 1, "batch_size": BATCH}
+    settings = plans.settings(**one, linear_updates=optimiser != "adam", **changes)
     return make_plan(plans.sound(plans.JOINT), plans.facts(SILOS), settings)
 
 

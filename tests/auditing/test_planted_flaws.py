@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from algorithms import tiny
-from auditing.generated_setup import generated_setup
+from auditing.generated_setup import generated_setup, partition_of
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.algorithms.base import Algorithm
@@ -20,7 +20,6 @@ from subjectdp.auditing.lower_bounds import split_bound
 from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
 from subjectdp.auditing.training_audit import Canaries, audit_training
 from subjectdp.auditing.vector import SubjectFederation, World
-from subjectdp.data.partition import Partition
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights
 from subjectdp.plan.plan import AccountingMode, BudgetWeights, PrivacyPlan, PrivacyUnit, SubjectSettings, TrustModel
@@ -86,18 +85,9 @@ def plan_of(
     trust: TrustModel = TrustModel.LOCAL,
     name: str = "subject_release",
     silos: int = 4,
-    updates: bool = False,
 ) -> PrivacyPlan:
-    case = Case(name, None, SOUND, silos, silos, 16, 1, 0, "planted", None, updates, subject, trust)
+    case = Case(name, None, SOUND, silos, silos, 16, 1, 0, "planted", None, False, subject, trust)
     return case.plan()
-
-
-def with_subject(plan: PrivacyPlan, **changes: Any) -> PrivacyPlan:
-    """The plan with other settings of subjects, but the noise that it has."""
-    settings = replace(plan.settings, subject=replace(plan.settings.subject, **changes))
-    q = settings.subject.sampling_probability
-    silos = tuple(replace(silo, sampling_probability=q) for silo in plan.silos)
-    return replace(plan, settings=settings, silos=silos)
 
 
 @pytest.mark.slow
@@ -137,7 +127,9 @@ def test_a_budget_that_every_silo_takes_for_itself_is_refuted(monkeypatch: pytes
 @pytest.mark.slow
 def test_a_subject_that_is_there_more_often_than_claimed_is_seen() -> None:
     rare = plan_of(SubjectSettings(0.15))
-    assert bound(rare, with_subject(rare, sampling_probability=1.0)) > 4
+    settings = replace(rare.settings, subject=replace(rare.settings.subject, sampling_probability=1.0))
+    silos = tuple(replace(silo, sampling_probability=1.0) for silo in rare.silos)  # with the noise that they have
+    assert bound(rare, replace(rare, settings=settings, silos=silos)) > 4
 
 
 def test_the_attacked_canary_is_the_training_loops() -> None:
@@ -147,7 +139,7 @@ def test_the_attacked_canary_is_the_training_loops() -> None:
             plan = tiny.tiny_plan("subject_release", None, SOUND, subject=SubjectSettings(weights=rule))
             plan = replace(plan, mechanism=replace(plan.mechanism, trust=trust))
             attacked = SubjectFederation(algorithm("subject_release"), plan, World(0, "c", True, 3))
-            run = tiny.tiny_run(plan, canary_partition())
+            run = tiny.tiny_run(plan, partition_of(np.zeros((3, 2))))  # a subject with two items at each silo
             run.federation.data.inputs.mul_(1e4)  # type: ignore[attr-defined]
             for silo in range(3):
                 step = run.step(1, silo, 0)
@@ -156,10 +148,3 @@ def test_the_attacked_canary_is_the_training_loops() -> None:
                 found = vector.subject_sum(vector.sample_batch())
                 assert length == pytest.approx(attacked.weights[silo] * tiny.CLIP, rel=1e-4)
                 assert torch.allclose(found, torch.full((3,), length), rtol=1e-4)
-
-
-def canary_partition() -> Partition:
-    """One subject with two items at each of three silos."""
-    empty = np.zeros(0, np.int32)
-    counts = {"counts": {"subjects": 1}}
-    return Partition(np.arange(6, dtype=np.int32), np.zeros(6, np.int32), np.array([0, 2, 4, 6]), empty, empty, counts)

@@ -12,6 +12,7 @@ import torch
 from scipy import stats
 
 from algorithms import tiny
+from auditing.generated_setup import partition_of
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.conformance import _KnownGradient
 from subjectdp.auditing.suite import divisor_leak, divisor_separation, noise_level_leak
@@ -25,7 +26,6 @@ from subjectdp.auditing.vector import (
     World,
     check_auditable,
 )
-from subjectdp.data.partition import Partition
 from subjectdp.errors import PrivacyError
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
@@ -51,19 +51,14 @@ SILO_ITEMS = OTHERS * ITEMS + CANARY_ITEMS
 CANARY = OTHERS  # the canary's subject index
 
 
-def plan(
-    name: str,
-    variant: str | None,
-    mode: AccountingMode,
-    noise: float = 1.3,
-    q: float = 0.15,
-    mechanism: Mechanism | None = None,
-) -> PrivacyPlan:
+def plan(name: str, variant: str | None, mode: AccountingMode, noise: float = 1.3, q: float = 0.15) -> PrivacyPlan:
     """A plan by hand, equal silos, one step a round."""
-    mechanism = algorithm(name, variant).mechanism(variant, mode) if mechanism is None else mechanism
-    settings = PlanSettings(
-        mode, Horizontal.SOUND, SamplingMethod.POISSON, 4.0, 1e-5, CLIP, 1, 1, max(1, round(q * SILO_ITEMS))
-    )
+    return plan_of(algorithm(name, variant).mechanism(variant, mode), noise, q)
+
+
+def plan_of(mechanism: Mechanism, noise: float = 1.3, q: float = 0.15) -> PrivacyPlan:
+    batch_size = max(1, round(q * SILO_ITEMS))
+    settings = PlanSettings(mechanism.mode, Horizontal.SOUND, SamplingMethod.POISSON, 4.0, 1e-5, CLIP, 1, 1, batch_size)
     divisor = {DivisorRule.ONE: 1.0, DivisorRule.EXPECTED_SUBJECTS: 4.5}.get(mechanism.divisor_rule, 6.0)
     silo = SiloSchedule(SILO_ITEMS, OTHERS + 1, q, CANARY_ITEMS, 1, noise, divisor)
     grouped = mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
@@ -73,27 +68,17 @@ def plan(
 
 def real_run(plan: PrivacyPlan, others: float, seed: int = 5) -> tiny.TinyRun:
     """The real federation at work: the canary's items have a huge gradient at every silo, all others ``others``."""
-    subjects = np.tile(np.append(np.repeat(np.arange(OTHERS), ITEMS), [CANARY] * CANARY_ITEMS), SILOS)
-    gradients = torch.where(torch.from_numpy(subjects) == CANARY, 1e6, others).float()
-    none = np.zeros(0, np.int32)
-    partition = Partition(
-        np.arange(len(subjects), dtype=np.int32),
-        subjects.astype(np.int32),
-        np.arange(SILOS + 1, dtype=np.int64) * SILO_ITEMS,
-        none,
-        none,
-        {"counts": {"subjects": OTHERS + 1}},
-    )
+    subjects = np.tile(np.append(np.repeat(np.arange(OTHERS), ITEMS), [CANARY] * CANARY_ITEMS), (SILOS, 1))
+    gradients = torch.where(torch.from_numpy(subjects).flatten() == CANARY, 1e6, others).float()
     items = tiny.TinyData(-gradients.unsqueeze(1), torch.ones(len(gradients), dtype=torch.int64))
-    return tiny.tiny_run(plan, partition, _KnownGradient(1), seed, "worst", items, rate=1.0)
+    return tiny.tiny_run(plan, partition_of(subjects), _KnownGradient(1), seed, "worst", items, rate=1.0)
 
 
 def update_plan(steps: int, unit: PrivacyUnit = PrivacyUnit.SUBJECT, q: float = 0.05) -> PrivacyPlan:
     """A plan by hand whose updates of some local steps are clipped and noised once, read for a unit."""
     mechanism = algorithm("joint_noise").of_updates
     assert mechanism is not None
-    mechanism = replace(mechanism, claimed_unit=unit)
-    made = plan("joint_noise", None, AccountingMode.SOUND, q=q, mechanism=mechanism)
+    made = plan_of(replace(mechanism, claimed_unit=unit), q=q)
     return replace(made, silos=tuple(replace(silo, steps_per_round=steps) for silo in made.silos))
 
 
@@ -108,27 +93,16 @@ def same_batch(real: Any) -> VectorBatch:
     return batch
 
 
-def same_noise(federation: Federation, round_: int, silo: int, step: int) -> float:
-    """The standard normal number that the real step of that key draws for its one parameter."""
-    key = key_bytes(federation.seed, Purpose.NOISE, federation.noise_name, round_, silo, step)
-    return float(add_gaussian(torch.zeros(1), 1.0, key))
-
-
 PUBLISHED, SOUND = AccountingMode.AS_PUBLISHED, AccountingMode.SOUND
-LOCAL = [
-    ("local_item_dp", None, PUBLISHED),
-    ("user_ldp", None, SOUND),
-    ("local_group_dp", None, PUBLISHED),
-    ("local_group_dp", None, SOUND),
-    ("higrad_avg_dp", "v1", PUBLISHED),
-    ("higrad_avg_dp", "v3", PUBLISHED),
-    ("higrad_avg_dp", "v3", SOUND),
-]
+LOCAL = [("local_item_dp", None, PUBLISHED), ("user_ldp", None, SOUND), ("higrad_avg_dp", "v1", PUBLISHED)]
+LOCAL += [("local_group_dp", None, mode) for mode in AccountingMode]
+LOCAL += [("higrad_avg_dp", "v3", mode) for mode in AccountingMode]
 
 
 def twin(real: Federation, round_: int, silo: int, batches: dict[Any, Any], step: int = 0) -> VectorStep:
-    """The vector step that sees the mini-batch and the noise of the real one."""
-    noise = same_noise(real, round_, silo, step)
+    """The vector step that sees the mini-batch of the real one and its noise: a normal number for its one parameter."""
+    key = key_bytes(real.seed, Purpose.NOISE, real.noise_name, round_, silo, step)
+    noise = float(add_gaussian(torch.zeros(1), 1.0, key))
     return VectorStep(real.plan, silo, lambda: same_batch(batches[silo, step]), lambda total, std: total + std * noise)
 
 
@@ -243,14 +217,8 @@ def test_batch_law_is_the_samplers() -> None:
     law = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5)
     assert law.other_sizes == {3: 10, 4: 5}
     generator = torch.Generator().manual_seed(3)
-    drawn = np.stack(
-        [
-            law.canary_count(60_000, generator).numpy(),
-            law.other_subjects(60_000, generator).numpy(),
-            law.largest_other_group(60_000, generator).numpy(),
-        ],
-        axis=1,
-    )
+    counted = (law.canary_count, law.other_subjects, law.largest_other_group)
+    drawn = np.stack([count(60_000, generator).numpy() for count in counted], axis=1)
     for column in range(3):
         values = np.unique(real[:, column])
         counts = np.array([[(t[:, column] == v).sum() for v in values] for t in (real, drawn)])
@@ -280,11 +248,9 @@ def test_what_the_worst_case_does_not_run_is_refused() -> None:
             VectorFederation(algorithm(wrong.mechanism.algorithm), wrong, World(0, "x", True, 4))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "separation"), [(10_000, 0.30), (100_000, 0.94), (1_000_000, 2.97), (6_603_710, 7.64)]
-)
-def test_separation_of_divisors(parameters: int, separation: float) -> None:
-    assert divisor_separation(475, parameters) == pytest.approx(separation, abs=0.02)
+@pytest.mark.parametrize(("size", "expected"), [(10_000, 0.30), (100_000, 0.94), (1_000_000, 2.97), (6_603_710, 7.64)])
+def test_separation_of_divisors_by_numbers_of_parameters(size: int, expected: float) -> None:
+    assert divisor_separation(475, size) == pytest.approx(expected, abs=0.02)
 
 
 def test_divisor_leak_grows_with_the_model() -> None:

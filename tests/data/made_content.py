@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from subjectdp.data.content import IMAGE, TEXT, WINDOW, Content, subjects_in_order
+from subjectdp.data.shakespeare import VOCABULARY
 from subjectdp.data.store import PreparedData
 
 
@@ -33,6 +34,13 @@ def text_of(items: list[int]) -> Content:
         **subjects_in_order([f"P_{i}" for i in range(len(items))], items, WINDOW)
         | {"groups": ["PQ"[i % 2] for i in range(len(items))]},
     )
+
+
+def texts_of(content: Content) -> dict[str, str]:
+    """The text of each subject."""
+    stream = "".join(VOCABULARY[symbol] for symbol in content.features)
+    spans = zip(content.subject_ids, content.first_items.tolist(), content.items.tolist(), strict=True)
+    return {subject: stream[first : first + items + WINDOW] for subject, first, items in spans}
 
 
 def prepared(content: Content) -> PreparedData:

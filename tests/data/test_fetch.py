@@ -5,6 +5,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -102,10 +103,6 @@ def get(tmp_path: Path, source: SourceFile, local: Path | None = None) -> bytes:
     return fetch_file(source, tmp_path / "source", tmp_path / "lock.json", local).read_bytes()
 
 
-def nothing_left(tmp_path: Path) -> bool:
-    return not (tmp_path / "lock.json").exists() and not list((tmp_path / "source").iterdir())
-
-
 # --- what works ---------------------------------------------------------------------------------------------
 
 
@@ -151,57 +148,39 @@ def test_mirrors_that_do_not_serve_are_passed_over(tmp_path: Path, server: Serve
 
 
 @pytest.mark.parametrize(
-    ("reply", "problem"),
+    ("source", "reply", "problem"),
     [
-        (lambda z: status(404), "status 404"),
-        (lambda z: whole(HTML), "web page"),
-        (lambda z: whole(b"\xef\xbb\xbf\n" + HTML), "web page"),
-        (lambda z: whole(b""), "is empty"),
-        (lambda z: whole(b"\x1f\x8bgzip instead" * 9), "not a zip file"),
-        (lambda z: (200, {}, z[:-40]), "truncated zip"),
-        (lambda z: chunked(z[:-40]), "truncated zip"),
-        (lambda z: chunked(z, end=b""), "Connection broken"),
+        (zip_, lambda z: status(404), "status 404"),
+        (zip_, lambda z: whole(HTML), "web page"),
+        (zip_, lambda z: whole(b"\xef\xbb\xbf\n" + HTML), "web page"),
+        (zip_, lambda z: whole(b""), "is empty"),
+        (zip_, lambda z: whole(b"\x1f\x8bgzip instead" * 9), "not a zip file"),
+        (zip_, lambda z: (200, {}, z[:-40]), "truncated zip"),
+        (zip_, lambda z: chunked(z[:-40]), "truncated zip"),
+        (zip_, lambda z: chunked(z, end=b""), "Connection broken"),
+        (partial(zip_, sha256="0" * 64), chunked, "sha256 is .* expected 0000"),
+        (partial(zip_, size=50), chunked, "1296 bytes came, 50 are"),
+        (text, lambda _: (200, {}, TEXT), "no Content-Length"),
+        (text, lambda _: whole(HTML), "web page"),
+        (text, lambda _: whole(b" \n"), "holds no text"),
+        (text, lambda _: whole(b"binary\0" * 99), "holds no text"),
+        (text, lambda _: whole(gzip.compress(TEXT)[:-9]), "damaged gzip"),
+        (text, lambda _: whole(gzip.compress(HTML)), "web page"),
+        (text, lambda _: whole(b"PK\x03\x04" + bytes(99)), "not a readable zip"),
     ],
 )
-def test_what_is_no_zip_file_is_refused(
-    tmp_path: Path, server: Server, zipped: bytes, reply: Callable[[bytes], Reply], problem: str
+def test_what_is_no_such_file_is_refused(
+    tmp_path: Path,
+    server: Server,
+    zipped: bytes,
+    source: Callable[..., SourceFile],
+    reply: Callable[[bytes], Reply],
+    problem: str,
 ) -> None:
     server.script["/f"] = [reply(zipped)]
     with pytest.raises(DownloadError, match=f"(?s)/f.*{problem}.*/gone: status 404.*set data.path"):
-        get(tmp_path, zip_(f"{server.url}/f", f"{server.url}/gone"))
-    assert nothing_left(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("reply", "problem"),
-    [
-        ((200, {}, TEXT), "no Content-Length"),
-        (whole(HTML), "web page"),
-        (whole(b" \n"), "holds no text"),
-        (whole(b"binary\0" * 99), "holds no text"),
-        (whole(gzip.compress(TEXT)[:-9]), "damaged gzip"),
-        (whole(gzip.compress(HTML)), "web page"),
-        (whole(b"PK\x03\x04" + bytes(99)), "not a readable zip"),
-    ],
-)
-def test_what_is_no_text_is_refused(tmp_path: Path, server: Server, reply: Reply, problem: str) -> None:
-    server.script["/f"] = [reply]
-    with pytest.raises(DownloadError, match=f"(?s){problem}.*set data.path"):
-        get(tmp_path, text(f"{server.url}/f"))
-    assert nothing_left(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("size", "sha256", "problem"),
-    [(None, "0" * 64, "sha256 is .* expected 0000"), (50, None, "1296 bytes came, 50 are")],
-)
-def test_a_wrong_hash_or_size_is_refused(
-    tmp_path: Path, server: Server, zipped: bytes, size: int | None, sha256: str | None, problem: str
-) -> None:
-    server.script["/f"] = [chunked(zipped)]
-    with pytest.raises(DownloadError, match=problem):
-        get(tmp_path, zip_(f"{server.url}/f", size=size, sha256=sha256))
-    assert nothing_left(tmp_path)
+        get(tmp_path, source(f"{server.url}/f", f"{server.url}/gone"))
+    assert not (tmp_path / "lock.json").exists() and not list((tmp_path / "source").iterdir()), "nothing is left"
 
 
 def test_content_that_changed_since_the_first_use_is_refused(tmp_path: Path, server: Server) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from data.made_content import texts_of
 from source_files import leaf_femnist, leaf_shakespeare, leaf_windows, write_document, write_zip
 from subjectdp.config import load_run
 from subjectdp.config.sections import DataConfig
@@ -21,7 +23,6 @@ from subjectdp.data import leaf_json, leaf_tables
 from subjectdp.data.content import Content, check_content, check_expected, count_content
 from subjectdp.data.leaf_json import read_users
 from subjectdp.data.prepare import inspect_source, read_source
-from subjectdp.data.shakespeare import VOCABULARY
 from subjectdp.data.sizes import leaf_sizes
 from subjectdp.errors import ConfigError, DataError
 from subjectdp.forecast.before_start import expected_items
@@ -38,6 +39,10 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+USERS = st.dictionaries(st.text(max_size=5), JSON, max_size=4)
+OTHER = st.dictionaries(st.text(max_size=5).filter(lambda key: key != "user_data"), JSON, max_size=3)
+
+
 # --- the reader ---------------------------------------------------------------------------------------------
 
 
@@ -52,13 +57,7 @@ class _Trickle(io.BytesIO):
 
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
-@given(
-    st.dictionaries(st.text(max_size=5), JSON, max_size=4),
-    st.dictionaries(st.text(max_size=5).filter(lambda key: key != "user_data"), JSON, max_size=3),
-    st.sampled_from([None, 1]),
-    st.booleans(),
-    st.integers(1, 40),
-)
+@given(USERS, OTHER, st.sampled_from([None, 1]), st.booleans(), st.integers(1, 40))
 def test_the_stream_gives_what_the_standard_library_gives(
     users: dict[str, Any], other: dict[str, Any], indent: int | None, ascii_only: bool, step: int
 ) -> None:
@@ -83,25 +82,18 @@ def test_every_truncation_is_noticed(data: st.DataObject) -> None:
     [
         (b"", "the file is empty"),
         (b"<!DOCTYPE html>", "web page"),
-        (b"[]", "not valid JSON"),
         (b"{}", "'user_data' is missing"),
-        (b'{"user_data": []}', "not valid JSON"),
+        *((raw, "not valid JSON") for raw in (b"[]", b'{"user_data": []}', b'\xef\xbb\xbf{"user_data": {}}')),
+        *((b'{"user_data": {%s}}' % users, "not valid JSON") for users in (b"a: 1", b'"a": 1 "b": 2')),
         (b'{"user_data": {}} {}', "more after the end"),
         (b'{"user_data": {}, "user_data": {}}', "comes twice"),
         (b'{"user_data": {"a": 1, "a": 2}}', "'a' comes twice"),
         (b'{"user_data": {"a": NaN}}', "a number is NaN"),
         (b'{"user_data": {"a": {"y": 1, "y": 1}}}', "same key twice"),
-        (b'{"user_data": {"a": ' + b"9" * 5000 + b"}}", "cannot be read"),
-        ('\ufeff{"user_data": {}}'.encode(), "not valid JSON"),
-        ('{"user_data": {"\u00e9": 1}}'.encode("utf-16"), "not valid JSON|cannot be read"),
-        ('{"user_data": {"\u00e9": 1}}'.encode("latin-1"), "not valid JSON|cannot be read"),
         (b'{"user_data": {"a": [1, -Infinity]}}', "a number is -Infinity"),
-        (b'{"user_data": {"a": {]}}', "cannot be read"),
-        (b'{"user_data": {"a": nul}}', "cannot be read"),
-        (b'{"user_data": {a: 1}}', "not valid JSON"),
-        (b'{"user_data": {"a": 1 "b": 2}}', "not valid JSON"),
-        (b'{"user_data": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "recursion depth"),
-        (b'{"user_data": {"a": "\xff\xfe"}}', "cannot be read"),
+        *((b'{"user_data": {"a": %s}}' % n, "cannot be read") for n in (b"9" * 5000, b"{]", b"nul", b'"\xff\xfe"')),
+        (b'{"user_data": {"a": %s}}' % (b"[" * 100_000 + b"]" * 100_000), "recursion depth"),
+        *(('{"user_data": {"\u00e9": 1}}'.encode(code), "JSON|cannot be read") for code in ("utf-16", "latin-1")),
     ],
 )
 def test_bad_json_is_refused(raw: bytes, problem: str) -> None:
@@ -156,15 +148,15 @@ def test_every_grey_level_survives(tmp_path: Path, written: str) -> None:
     assert _femnist(tmp_path, document).features.reshape(-1)[:256].tolist() == levels.tolist()
 
 
-def test_train_and_test_are_pooled_by_user(tmp_path: Path) -> None:
-    train, test = leaf_femnist({"a": 3, "b": 2}, seed=1), leaf_femnist({"b": 1, "c": 2}, seed=2)
+def test_train_and_test_are_pooled_by_user_and_users_without_items_are_dropped(tmp_path: Path) -> None:
+    train, test = leaf_femnist({"a": 3, "b": 2, "none": 0}, seed=1), leaf_femnist({"b": 1, "c": 2}, seed=2)
     write_document(tmp_path / "data/test/all_data_0_keep_0_test_9.json", test)
     write_document(tmp_path / "data/train/all_data_0_keep_0_train_9.json", train)
     write_document(tmp_path / "data/all_data/all_data_0.json", leaf_femnist({"z": 9}))
     content = leaf_json.load("femnist", tmp_path)
     assert dict(zip(content.subject_ids, content.items.tolist(), strict=True)) == {"a": 3, "b": 3, "c": 2}
     assert content.labels[3:6].tolist() == train["user_data"]["b"]["y"] + test["user_data"]["b"]["y"]
-    assert content.notes["stages"] == "test+train"
+    assert content.notes["stages"] == "test+train" and content.notes["users_without_items"] == 1
 
 
 def test_the_most_processed_stage_is_read(tmp_path: Path) -> None:
@@ -180,11 +172,6 @@ def test_side_files_are_left_out_and_odd_names_are_sorted(tmp_path: Path) -> Non
     assert sorted(leaf_json.load("femnist", write_zip(tmp_path / "leaf.zip", files)).subject_ids) == ["a", "b", "c"]
 
 
-def test_users_without_items_are_dropped_and_counted(tmp_path: Path) -> None:
-    content = _femnist(tmp_path, leaf_femnist({"a": 2, "b": 0}))
-    assert content.subject_ids == ["a"] and content.notes["users_without_items"] == 1
-
-
 def _changed(document: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """Other columns x and y of the first user, other lists of the head."""
     user = document["user_data"][document["users"][0]]
@@ -198,36 +185,27 @@ def _two(**changes: Any) -> dict[str, Any]:
 
 
 _ROW = [0.0] * 784
+PIXELS = {1.1: r"pixels to be in \[0, 1\]", -1e-9: "pixels to be in", 0.5: "not multiples of 1/255"}
+PIXELS |= {math.inf: r"Infinity|in \[0, 1\]", math.nan: "a number is NaN"}
+PIXELS |= {True: "true and false", 10**400: "pixels|numbers"}
 
 
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (_two(y=[0, 62]), "labels to be whole"),
-        (_two(y=[0, -1]), "labels to be whole"),
-        (_two(y=[0, 1.5]), "labels to be whole"),
-        (_two(y=["a", "b"]), "expected 2 numbers"),
-        (_two(y=[0, 10**30]), "expected 2 numbers"),
+        *((_two(y=[0, label]), "labels to be whole") for label in (62, -1, 1.5)),
+        *((_two(y=labels), "expected 2 numbers") for labels in (["a", "b"], [0, 10**30])),
         (_two(y=[0]), "2 entries in x, 1 in y"),
         (_two(y=None), "must be lists"),
-        (_two(x=[_ROW, _ROW[:-1]]), "expected 2 x 784 numbers"),
-        (_two(x=[_ROW, ["0.5"] * 784]), "expected 2 x 784 numbers"),
-        (_two(x=[_ROW, None]), "expected 2 x 784 numbers"),
-        (_two(x=[_ROW, [1.1, *_ROW[1:]]]), r"pixels to be in \[0, 1\]"),
-        (_two(x=[_ROW, [1e400, *_ROW[1:]]]), r"Infinity|in \[0, 1\]"),
-        (_two(x=[_ROW, [float("nan"), *_ROW[1:]]]), "a number is NaN"),
-        (_two(x=[_ROW, [0.5, *_ROW[1:]]]), "not multiples of 1/255"),
-        (_two(x=[_ROW, [True, *_ROW[1:]]]), "true and false"),
-        (_two(y=[0, True]), "true and false"),
-        (_two(x=[_ROW, [10**400, *_ROW[1:]]]), "pixels|numbers"),
-        (_two(x=[_ROW, [-1e-9, *_ROW[1:]]]), r"pixels to be in"),
+        *((_two(x=[_ROW, row]), "expected 2 x 784 numbers") for row in (_ROW[:-1], ["0.5"] * 784, None)),
+        *((_two(x=[_ROW, [pixel, *_ROW[1:]]]), told) for pixel, told in PIXELS.items()),
         (_two(x=[_ROW, [[0], *_ROW[1:]]]), "numbers"),
-        (_two(num_samples=[True, 1]), "num_samples of 'a'"),
+        (_two(y=[0, True]), "true and false"),
+        *((_two(num_samples=[number, 1]), "num_samples of 'a'") for number in (True, 81)),
         (_two(users=[1, "b"]), "names .text. only"),
         (_two(users=["a"], num_samples=[2]), "different users"),
         (_two(num_samples=[2]), "equal length"),
         (_two(num_samples=[2, 2]), "num_samples of 'b'"),
-        (_two(num_samples=[81, 1]), "num_samples of 'a'"),
         (_two(users=None), "the lists users and num_samples"),
         (_two(user_data={"a": {"x": []}, "b": {}}), "the keys x and y"),
         (_two(user_data={}, users=[], num_samples=[]), "no user with an image"),
@@ -254,17 +232,12 @@ def test_no_json_is_refused(tmp_path: Path) -> None:
 # --- Shakespeare --------------------------------------------------------------------------------------------
 
 
-def _texts(content: Any) -> dict[str, str]:
-    spans = zip(content.subject_ids, content.first_items, content.items, strict=True)
-    return {u: "".join(VOCABULARY[s] for s in content.features[a : a + n + 80]) for u, a, n in spans}
-
-
 def test_windows_become_the_text_again(tmp_path: Path) -> None:
     texts = {"P_A": TEXT, "P_B": TEXT[7:200]}
     path = write_document(tmp_path / "all_data.json", leaf_shakespeare(texts))
     content = leaf_json.load("shakespeare", path)
     check_content(content)
-    assert _texts(content) == texts and content.groups == ["A PLAY", "A PLAY"]
+    assert texts_of(content) == texts and content.groups == ["A PLAY", "A PLAY"]
     assert content.items.tolist() == [len(text) - 80 for text in texts.values()]
 
 
@@ -277,7 +250,7 @@ def test_leafs_split_files_are_pooled_into_the_whole_text(tmp_path: Path, gap: i
         document = {"users": ["u"], "num_samples": [declared], "user_data": {"u": windows}}
         write_document(tmp_path / side / f"all_data_{side}_9.json", document)
     content = leaf_json.load("shakespeare", tmp_path)
-    assert _texts(content) == {"u": TEXT} and content.groups == [""]
+    assert texts_of(content) == {"u": TEXT} and content.groups == [""]
     assert content.notes["users_declared_79_too_many"] == (1 if gap else 0)
 
 
@@ -300,10 +273,8 @@ _W = leaf_windows(TEXT)
     [
         (_one(x=_W["x"][::-1], y=_W["y"][::-1]), "window 1 does not follow"),
         (_one(x=_W["x"][:5] + _W["x"][6:] + _W["x"][5:6]), "does not follow"),
-        (_one(x=[w[:-1] for w in _W["x"]]), "strings of 80"),
-        (_one(x=[1] * len(_W["x"])), "strings of 80"),
-        (_one(y=["ab"] * len(_W["y"])), "single characters"),
-        (_one(y=[3] * len(_W["y"])), "single characters"),
+        *((_one(x=windows), "strings of 80") for windows in ([w[:-1] for w in _W["x"]], [1] * len(_W["x"]))),
+        *((_one(y=[following] * len(_W["y"])), "single characters") for following in ("ab", 3)),
         (_one(hierarchies=["A", "B"]), "one play for each user"),
         (_one(num_samples=[len(_W["y"]) + 78]), "num_samples"),
         (leaf_shakespeare({"u": TEXT.replace("I", "\u2019")}), "outside of LEAF's 80"),
@@ -327,10 +298,8 @@ def test_the_real_writers() -> None:
 
 
 WRITERS = {"f0000_14": 5, "f1501_00": 3}
-TEXTS = {
-    "HAMLET_HAMLET": "To be, or not to be: that is the question: " * 3,
-    "MACBETH_WITCH": "When shall we three meet again? " * 4,
-}
+TEXTS = {"HAMLET_HAMLET": "To be, or not to be: that is the question: " * 3}
+TEXTS |= {"MACBETH_WITCH": "When shall we three meet again? " * 4}
 
 
 def _pictures(count: int, seed: int) -> tuple[Any, Any]:
@@ -394,8 +363,8 @@ def test_shakespeare_of_flower_labs(tmp_path: Path, ending: str, monkeypatch: py
     path = tmp_path / f"shakespeare.{ending}"
     frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
     content = _load(path, "shakespeare")
-    assert content.subject_ids == list(TEXTS) and content.items.tolist() == [len(text) - 80 for text in TEXTS.values()]
-    assert "".join(VOCABULARY[code] for code in content.features) == "".join(TEXTS.values())
+    assert list(texts_of(content).items()) == list(TEXTS.items())
+    assert len(content.features) == sum(map(len, TEXTS.values()))
     frame.sample(frac=1, random_state=0).to_csv(tmp_path / "shuffled.csv", index=False)
     with pytest.raises(DataError, match="does not follow the one before: the rows were shuffled"):
         _load(tmp_path / "shuffled.csv", "shakespeare")

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import stats
 
 from data.made_content import images
@@ -30,15 +31,15 @@ from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError, DataError
 
 ALARM = 1e-6
+SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=12)
+Silos = NDArray[np.int16]
 
 
 def names(count: int) -> list[str]:
     return [f"f{index:04d}_14" for index in range(count)]
 
 
-def spread(
-    count: int, items: int, alpha: float, silos: int = 16, limit: int | None = None, seed: int = 0
-) -> np.ndarray:
+def spread(count: int, items: int, alpha: float, silos: int = 16, limit: int | None = None, seed: int = 0) -> Silos:
     """The silo of each item, (subjects, items)."""
     return spread_items(seed, names(count), np.full(count, items), silos, alpha, limit).reshape(count, items)
 
@@ -92,12 +93,7 @@ def test_silos_per_subject_bounds_the_silos_of_each_subject(limit: int) -> None:
     assert np.bincount(silos.ravel(), minlength=16).min() > 0
 
 
-@given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=12),
-    st.integers(1, 9),
-    st.integers(1, 12),
-    st.sampled_from([0.5, 1.0, 3.0]),
-)
+@given(SIZES, st.integers(1, 9), st.integers(1, 12), st.sampled_from([0.5, 1.0, 3.0]))
 @settings(max_examples=60, deadline=None)
 def test_cap_keeps_as_much_as_it_may(items: list[int], silos: int, cap: int, alpha: float) -> None:
     counts = np.array(items)
@@ -200,7 +196,7 @@ def test_trimming_takes_the_first_subjects_before_the_split(prepared: Path, tmp_
     assert where_few.items() <= where_full.items()
 
 
-def test_facts_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
+def test_facts_and_tables_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
     partition = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
     groups = Counter(zip(full_silos(partition), partition.train_subjects.tolist(), strict=True))
     facts = partition.facts
@@ -212,24 +208,31 @@ def test_facts_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
     held = Counter(subject for _, subject in groups)
     assert facts["most_silos_of_a_subject"] == max(held.values()) <= 3
     assert max(groups.values()) == 5
-    splits = split_items(load_prepared(prepared), 0, 0.2, 0.2)
+    data = load_prepared(prepared)
+    splits = split_items(data, 0, 0.2, 0.2)
     dropped = len(splits.train_items) - len(partition.train_items)
     assert facts["counts"]["train_items_dropped_by_cap"] == dropped > 0
     counts = partition.counts()
     assert {(s, j): n for (s, j), n in np.ndenumerate(counts) if n > 0} == groups
+    silos = pd.read_csv(tmp_path / "silos.csv")
+    columns = [facts[f"silo_{name}"] for name in ("items", "subjects", "largest_subject")]
+    mean = np.divide(columns[0], columns[1]).tolist()
+    assert silos.to_numpy().T.tolist() == [[0, 1, 2, 3], *columns[:2], pytest.approx(mean), columns[2]]
+    assert list(silos.columns) == ["silo", "items", "subjects", "mean_items_per_subject", "max_items_per_subject"]
+    subjects = pd.read_parquet(tmp_path / "subjects.parquet")
+    pd.testing.assert_frame_equal(subjects, subject_table(partition, splits, list(data.subject_ids)))
+    parts = subjects[["train_items", "dropped_items", "validation_items", "test_items"]].sum(axis=1)
+    assert parts.tolist() == data.items[1:].tolist()
+    assert subjects["silos"].max() == 3 and subjects["max_items_in_a_silo"].max() == 5
+    assert subjects["train_items"].sum() == silos["items"].sum() == len(partition.train_items)
 
 
 def test_facts_name_the_data_and_the_split(prepared: Path, tmp_path: Path) -> None:
     make_partition(prepared, tmp_path, run_of({"subjects": 20, "test_fraction": 0.5}))
     meta = json.loads((prepared / "meta.json").read_text())
-    assert json.loads((tmp_path / "partition.json").read_text())["data"] == {
-        "dataset": "femnist",
-        "synthetic": False,
-        "subjects": 20,
-        "test_fraction": 0.5,
-        "validation_fraction": 0.2,
-        "sha256": meta["sha256"],
-    }
+    stated = {"dataset": "femnist", "synthetic": False, "subjects": 20, "sha256": meta["sha256"]}
+    stated |= {"test_fraction": 0.5, "validation_fraction": 0.2}
+    assert json.loads((tmp_path / "partition.json").read_text())["data"] == stated
 
 
 def test_federation_facts_carry_the_enforced_bounds(prepared: Path, tmp_path: Path) -> None:
@@ -254,23 +257,6 @@ def test_silos_of_a_subject_are_bounded_by_the_settings_not_by_what_is_seen() ->
     assert limited.federation_facts().silos_per_subject == 3
 
 
-def test_tables(prepared: Path, tmp_path: Path) -> None:
-    data = load_prepared(prepared)
-    partition = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
-    silos = pd.read_csv(tmp_path / "silos.csv")
-    facts = [partition.facts[f"silo_{name}"] for name in ("items", "subjects", "largest_subject")]
-    mean = np.divide(facts[0], facts[1]).tolist()
-    assert silos.to_numpy().T.tolist() == [[0, 1, 2, 3], facts[0], facts[1], pytest.approx(mean), facts[2]]
-    assert list(silos.columns) == ["silo", "items", "subjects", "mean_items_per_subject", "max_items_per_subject"]
-    subjects = pd.read_parquet(tmp_path / "subjects.parquet")
-    splits = split_items(data, 0, 0.2, 0.2)
-    pd.testing.assert_frame_equal(subjects, subject_table(partition, splits, list(data.subject_ids)))
-    parts = subjects[["train_items", "dropped_items", "validation_items", "test_items"]].sum(axis=1)
-    assert parts.tolist() == data.items[1:].tolist()
-    assert subjects["silos"].max() == 3 and subjects["max_items_in_a_silo"].max() == 5
-    assert subjects["train_items"].sum() == silos["items"].sum() == len(partition.train_items)
-
-
 def test_loading_gives_back_what_was_made(prepared: Path, tmp_path: Path) -> None:
     made = make_partition(prepared, tmp_path, run_of(partition={**CAPPED, "max_items_per_subject": 1}))
     loaded = load_partition(tmp_path)
@@ -283,15 +269,14 @@ def test_loading_gives_back_what_was_made(prepared: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("subjects", "silos", "problem"),
+    ("subjects", "silos", "told"),
     [
         (3, 16, r"partition\.silos to be small enough for 2 subjects.*got 16"),
         (SUBJECTS + 1, 4, rf"data\.subjects.*{SUBJECTS}.*got {SUBJECTS + 1}"),
     ],
 )
-def test_what_cannot_be_dealt_is_refused_before_anything_is_written(
-    prepared: Path, tmp_path: Path, subjects: int, silos: int, problem: str
-) -> None:
-    with pytest.raises((ConfigError, DataError), match=problem):
+def test_what_cannot_be_dealt_is_refused(prepared: Path, tmp_path: Path, subjects: int, silos: int, told: str) -> None:
+    """Before anything is written."""
+    with pytest.raises((ConfigError, DataError), match=told):
         make_partition(prepared, tmp_path / "partition", run_of({"subjects": subjects}, partition={"silos": silos}))
     assert not (tmp_path / "partition").exists()

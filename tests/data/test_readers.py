@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from source_files import write_zip
 from subjectdp.config.run import RunConfig
 from subjectdp.data import acs_income, cifar10, idx
 from subjectdp.data.acs_income import REGIONS, WIDTH, encode, read_region
@@ -28,6 +28,7 @@ from subjectdp.models.resnext import FEATURES, MEAN, STD, features, load_checkpo
 from subjectdp.training.run import train_run
 
 REAL = os.environ.get("SUBJECTDP_REAL_DATA")
+Captured = pytest.CaptureFixture[str]
 
 
 # --- Fashion-MNIST ------------------------------------------------------------------------------------------
@@ -63,17 +64,10 @@ def test_generated_files_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_says_that_items_are_their_own_subjects(tmp_path: Path) -> None:
-    run = RunConfig.model_validate(
-        {
-            "data": {"dataset": "fashion_mnist", "embedded": {"subjects": 10, "items_per_subject": 20}},
-            "partition": {"silos": 2, "distribution": "equal"},
-            "algorithm": "joint_noise",
-            "privacy": {"accountant": "rdp"},
-            "joint": {"noise": "skellam", "bits": 32},
-            "training": {"rounds": 1, "batch_size": 16},
-            "model": "tanh_cnn",
-        }
-    )
+    data = {"dataset": "fashion_mnist", "embedded": {"subjects": 10, "items_per_subject": 20}}
+    joint = {"algorithm": "joint_noise", "privacy": {"accountant": "rdp"}, "joint": {"noise": "skellam", "bits": 32}}
+    more = {"partition": {"silos": 2, "distribution": "equal"}, "training": {"rounds": 1, "batch_size": 16}}
+    run = RunConfig.model_validate({"data": data, "model": "tanh_cnn", **joint, **more})
     fetch_sources(run.data, tmp_path / "source")
     prepare_dataset(run.data, tmp_path / "source", tmp_path / "prepared")
     make_partition(tmp_path / "prepared", tmp_path / "partition", run)
@@ -110,12 +104,10 @@ def test_a_record_is_a_label_and_its_pixels(tmp_path: Path) -> None:
     assert records(IMAGES[:1], LABELS[:1]) == bytes([3]) + IMAGES[0].tobytes()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", bytes(3072), records(IMAGES, LABELS)[:-20], records(IMAGES[:1], LABELS[5:] + 1)]
-)
-def test_other_batches_are_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("raw", [b"", bytes(3072), records(IMAGES, LABELS)[:-20], records(IMAGES[:1], LABELS[5:] + 1)])
+def test_other_batches_are_refused(tmp_path: Path, raw: bytes) -> None:
     with pytest.raises(DataError, match="data_batch_2"):
-        read_archive(_archive(tmp_path / ARCHIVE, **{"data_batch_2.bin": content}))
+        read_archive(_archive(tmp_path / ARCHIVE, **{"data_batch_2.bin": raw}))
 
 
 class _Block(nn.Module):
@@ -200,9 +192,7 @@ class _Evil:
         (None, "finite"),
     ],
 )
-def test_other_checkpoints_are_refused(
-    tmp_path: Path, content: Any, problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_checkpoints_are_refused(tmp_path: Path, content: Any, problem: str, capsys: Captured) -> None:
     if content is None:
         weights = random_weights(0, (4, 4, 4), 2)
         weights["bn_1.bias"][0] = float("nan")
@@ -226,10 +216,8 @@ KEPT = {"AGEP": 40, "SCHL": 21, "WKHP": 40, "COW": 1, "MAR": 5, "SEX": 2, "RAC1P
 KEPT |= {"POBP": 303, "PINCP": 60000, "PWGTP": 1}
 
 
-def _zip(path: Path, people: pd.DataFrame) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("psam_p01.csv", people.to_csv(index=False))
-    return path
+def _zip(folder: Path, people: pd.DataFrame) -> Path:
+    return write_zip(folder / "csv_pal.zip", {"psam_p01.csv": people.to_csv(index=False).encode()})
 
 
 @pytest.mark.parametrize(
@@ -239,7 +227,7 @@ def _zip(path: Path, people: pd.DataFrame) -> Path:
 )
 def test_the_task_keeps_whom_folktables_keeps(tmp_path: Path, column: str, value: object, kept: bool) -> None:
     people = pd.DataFrame([KEPT, KEPT | {column: value}])
-    assert len(read_region(_zip(tmp_path / "csv_pal.zip", people))) == 1 + kept
+    assert len(read_region(_zip(tmp_path, people))) == 1 + kept
 
 
 def test_a_person_as_numbers() -> None:
@@ -263,7 +251,7 @@ def test_a_person_as_numbers() -> None:
 )
 def test_files_that_are_not_the_census_are_refused(tmp_path: Path, people: pd.DataFrame, problem: str) -> None:
     with pytest.raises(DataError, match=problem):
-        read_region(_zip(tmp_path / "a.zip", people))
+        read_region(_zip(tmp_path, people))
 
 
 def test_all_regions_are_listed_with_a_mirror() -> None:

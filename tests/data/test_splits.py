@@ -93,6 +93,8 @@ def test_image_splits_depend_on_seed_and_subject_only() -> None:
     np.testing.assert_array_equal(a.test_items, again.test_items)
     assert not np.array_equal(a.test_items, other.test_items)
     few = split_items(data.first_subjects(4), 0, 0.2, 0.2)
+    with pytest.raises(DataError, match=r"data\.subjects"):
+        data.first_subjects(0)
     np.testing.assert_array_equal(few.train_items, a.train_items[a.train_subjects < 4])
     first, second = (a.test_items[a.test_subjects == subject] - 40 * subject for subject in (0, 1))
     assert not np.array_equal(first, second)

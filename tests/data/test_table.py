@@ -36,9 +36,7 @@ def _csv(folder: Path, text: str) -> Path:
     return path
 
 
-def _read(
-    source: Path | tuple[Path, str], label: str = "y", subject: Any = None, silo: str | None = None, **options: Any
-) -> Content:
+def _read(source: Any, label: str = "y", subject: Any = None, silo: str | None = None, **options: Any) -> Content:
     """The content of a file, or of a text written into a folder."""
     path = _csv(*source) if isinstance(source, tuple) else source
     content = read_table(path, label, subject, silo, TableOptions(**options))
@@ -118,9 +116,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     [
         ([pd.Timestamp(0)] * 2, "'x' holds dates"),
         ([None, 1.0], "row 1, x: expected a value"),
-        (["True", "1"], "row 1, x: expected a number"),
-        ([float("inf"), 1.0], "row 1, x: expected a number"),
-        (["0x1", "1"], "row 1, x: expected a number"),
+        *((cells, "row 1, x: expected a number") for cells in (["True", "1"], [float("inf"), 1.0], ["0x1", "1"])),
     ],
 )
 def test_cells_of_parquet_that_are_no_numbers_are_refused(tmp_path: Path, cells: list[object], problem: str) -> None:
@@ -142,9 +138,8 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
     path = tmp_path / "made.csv"
     frame.to_csv(path, index=False)
     source = {"source": "table", "path": str(path), "label": "y", "subject": subject, "silo": "clinic"}
-    run = RunConfig.model_validate(
-        {"data": source, "partition": {"silos": 3, "distribution": "inherent"}, "algorithm": "local_item_dp"}
-    )
+    partition = {"silos": 3, "distribution": "inherent"}
+    run = RunConfig.model_validate({"data": source, "partition": partition, "algorithm": "local_item_dp"})
     fetch_sources(run.data, tmp_path / "source")
     meta = prepare_dataset(run.data, tmp_path / "source", tmp_path / "prepared")
     assert meta["silo_names"] == ["0", "1", "2"]
@@ -191,9 +186,8 @@ WRITTEN: dict[str, tuple[str, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_the_same_table_however_it_is_written(tmp_path: Path, name: str) -> None:
-    file, raw = WRITTEN[name]
+@pytest.mark.parametrize(("file", "raw"), WRITTEN.values(), ids=WRITTEN)
+def test_the_same_table_however_it_is_written(tmp_path: Path, file: str, raw: bytes) -> None:
     (tmp_path / file).write_bytes(raw)
     content = _read(tmp_path / file, "y", "who", "site")
     assert content.features.tolist() == [[1.5], [-3.0], [2.0]]

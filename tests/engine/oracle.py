@@ -1,4 +1,4 @@
-"""An independent oracle: one item at a time, float64, plain autograd."""
+"""An independent oracle: one item at a time, float64, plain autograd; and modules in a line."""
 
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ from subjectdp.engine.batches import call, of_items
 
 Loss = Callable[[Any, Tensor], Tensor]
 """One number for each item."""
+
+
+class Code(nn.Module):
+    """Layers and parameters by name, and what is done with them."""
+
+    def __init__(self, run: Callable[[Any, Tensor], Tensor], **parts: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        self.run = run
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.run(self, inputs)
 
 
 def cross_entropy(outputs: Any, targets: Tensor) -> Tensor:

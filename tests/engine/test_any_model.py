@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import subjectdp
-from engine.oracle import check_clip_sum, cross_entropy
+from engine.oracle import Code, check_clip_sum, cross_entropy
 from subjectdp.engine.batches import Grouping
 from subjectdp.engine.clipping import Clip, ClippingEngine
 from subjectdp.engine.flat import FlatParameters
@@ -45,19 +45,6 @@ class Headed(nn.Module):
         hidden = hidden[0] if isinstance(hidden, tuple) else hidden
         result: Tensor = self.head(hidden.mean(1))
         return result
-
-
-class Code(nn.Module):
-    """Layers and parameters by name, and what is done with them."""
-
-    def __init__(self, run: Callable[[Any, Tensor], Tensor], **parts: nn.Module | nn.Parameter) -> None:
-        super().__init__()
-        self.run = run
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.run(self, inputs)
 
 
 def parameter(*shape: int) -> nn.Parameter:
@@ -123,9 +110,7 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
     "RNN": lambda: nn.RNN(WIDTH, WIDTH, batch_first=True),
     "LSTM": lambda: nn.LSTM(WIDTH, WIDTH, batch_first=True),
     "LSTM with projection": lambda: nn.LSTM(WIDTH, 12, batch_first=True, proj_size=WIDTH),
-    "batch second, last states": lambda: Code(
-        batch_second, rnn=nn.GRU(WIDTH, WIDTH), first=nn.Linear(WIDTH, WIDTH)
-    ),
+    "batch second, last states": lambda: Code(batch_second, rnn=nn.GRU(WIDTH, WIDTH), first=square()),
     "a cell, a learned start": lambda: Code(cell, cell=nn.GRUCell(WIDTH, WIDTH), start=parameter(1, WIDTH)),
     "attention": lambda: Code(lambda m, x: m.attend(x, x, x)[0], attend=attention()),
     "attention to others": lambda: Code(
@@ -469,13 +454,8 @@ def test_gradient_checkpoints(reentrant: bool) -> None:
 
 def adapted() -> nn.Module:
     """A frozen half-precision layer beside a trained product of low rank, as LoRA has it."""
-    base = nn.Linear(WIDTH, WIDTH).bfloat16().requires_grad_(False)
-    return Code(
-        lambda m, x: m.base(x) + m.up(m.down(x)),
-        base=base,
-        down=nn.Linear(WIDTH, 2, bias=False),
-        up=nn.Linear(2, WIDTH, bias=False),
-    )
+    base, down = nn.Linear(WIDTH, WIDTH).bfloat16().requires_grad_(False), nn.Linear(WIDTH, 2, bias=False)
+    return Code(lambda m, x: m.base(x) + m.up(m.down(x)), base=base, down=down, up=nn.Linear(2, WIDTH, bias=False))
 
 
 MIXED: dict[str, Callable[[], nn.Module]] = {

@@ -41,15 +41,6 @@ def test_clipped_groups_are_those_of_the_float64_loop(name: str) -> None:
             assert norms.double().tolist() == pytest.approx(lengths, rel=1e-5)
 
 
-@pytest.mark.parametrize("items", [0, 1])
-def test_empty_and_single_batches_in_groups(items: int) -> None:
-    inputs, labels = data_of("small_cnn", items)
-    groups = torch.full((items,), 2)
-    total, norms = engine_of("small_cnn").clipped_sum(inputs, labels, 0.1, groups=groups)
-    assert norms.shape == (3 * items,)
-    assert float(total.norm()) == pytest.approx(0.1 * items, rel=1e-4)
-
-
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
@@ -104,9 +95,8 @@ def test_padding_contributes_exactly_nothing(name: str, grouped: bool) -> None:
     groups = torch.tensor([0, 0, 1, 1, 2, 0]) if grouped else None
     engine = engine_of(name)
     kept = weights > 0
-    alone, _ = engine.clipped_sum(
-        inputs[kept], labels[kept], 0.3, weights[kept], None if groups is None else groups[kept]
-    )
+    others = None if groups is None else groups[kept]
+    alone, _ = engine.clipped_sum(inputs[kept], labels[kept], 0.3, weights[kept], others)
     found = []
     for filler in (0.0, 1e30, math.inf, math.nan) if inputs.is_floating_point() else (1, 7):
         inputs[~kept] = filler
@@ -162,21 +152,17 @@ def test_parts_hold_every_item_once_and_groups_whole(numbers: list[int], capacit
 
 
 @pytest.mark.parametrize(
-    ("groups", "message"),
+    ("wrong", "message"),
     [
-        (torch.tensor([0, 1]), r"groups to be one number an item, shape \(3,\)"),
-        (torch.tensor([0.0, 1.0, 1.0]), "type of groups"),
-        (torch.tensor([True, False, True]), "type of groups"),
-        (torch.tensor([0, -1, 2]), "groups to be numbers from 0 on, got -1"),
+        ({"groups": torch.tensor([0, 1])}, r"groups to be one number an item, shape \(3,\)"),
+        ({"groups": torch.tensor([0.0, 1.0, 1.0])}, "type of groups"),
+        ({"groups": torch.tensor([True, False, True])}, "type of groups"),
+        ({"groups": torch.tensor([0, -1, 2])}, "groups to be numbers from 0 on, got -1"),
+        ({"weights": torch.ones(2)}, "weights to be one an item"),
     ],
 )
-def test_groups_that_are_none_are_refused(groups: Tensor, message: str) -> None:
+def test_groups_and_weights_that_are_none_and_no_capacity_are_refused(wrong: dict[str, Tensor], message: str) -> None:
     with pytest.raises(PrivacyError, match=message):
-        engine_of("small_cnn").clipped_sum(*data_of("small_cnn", 3), 1.0, groups=groups)
-
-
-def test_weights_of_another_length_and_no_capacity_are_refused() -> None:
-    with pytest.raises(PrivacyError, match=r"weights to be one an item"):
-        engine_of("small_cnn").clipped_sum(*data_of("small_cnn", 3), 1.0, torch.ones(2))
+        engine_of("small_cnn").clipped_sum(*data_of("small_cnn", 3), 1.0, **wrong)
     with pytest.raises(ConfigError, match="physical_batch_size to be at least 1, got 0"):
         engine_of("small_cnn", 0)

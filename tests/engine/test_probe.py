@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import subjectdp
-from engine.oracle import clipped_sum, per_item_gradients, relative
+from engine.oracle import Code, clipped_sum, per_item_gradients, relative
 from subjectdp.engine.clipping import cross_entropy
 from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values
 from subjectdp.errors import ModelError
@@ -25,25 +25,19 @@ def seeded() -> None:
     torch.manual_seed(2)
 
 
-class LayerDrop(nn.Module):
-    """A layer that runs in some passes only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.middle, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = torch.tanh(self.first(inputs))
-        if not self.training or random.random() < 0.5:
-            hidden = hidden + self.middle(hidden)
-        result: Tensor = self.last(hidden)
-        return result
+def layer_drop(m: Any, inputs: Tensor) -> Tensor:
+    """A layer runs in some passes only."""
+    hidden = torch.tanh(m.first(inputs))
+    if not m.training or random.random() < 0.5:
+        hidden = hidden + m.middle(hidden)
+    result: Tensor = m.last(hidden)
+    return result
 
 
 @pytest.mark.parametrize(
     "module",
     [
-        LayerDrop(),
+        Code(layer_drop, first=nn.Linear(6, 6), middle=nn.Linear(6, 6), last=nn.Linear(6, 3)),
         nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.4), nn.Linear(8, 3)),
         nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.Tanh(), nn.AlphaDropout(0.3)), nn.Linear(8, 3)),
     ],
@@ -58,18 +52,6 @@ def test_random_models_pass_and_the_probe_leaves_no_trace(module: nn.Module) -> 
     assert np.random.get_state()[1].tolist() == states[2]  # noqa: NPY002
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module.training and all("forward" not in vars(each) for each in module.modules())
-
-
-class Own(nn.Module):
-    """A layer, a function of its output, a head."""
-
-    def __init__(self, between: Any, scale: float) -> None:
-        super().__init__()
-        self.first, self.last, self.between, self.scale = nn.Linear(6, 6), nn.Linear(6, 3), between, scale
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        result: Tensor = self.scale * self.last(self.between(self, self.first(inputs)))
-        return result
 
 
 def kept_mean(module: nn.Module, hidden: Tensor) -> Tensor:
@@ -102,9 +84,14 @@ MIXING = {
 
 @pytest.mark.parametrize(("name", "scale"), [*((name, 1.0) for name in MIXING), ("centred", 1e-4)])
 def test_models_that_mix_items_are_refused(name: str, scale: float) -> None:
-    inputs, targets = torch.randn(12, 6), torch.arange(12) % 3
+    def run(m: Any, inputs: Tensor) -> Tensor:
+        """A layer, a function of its output, a head."""
+        result: Tensor = scale * m.last(MIXING[name](m, m.first(inputs)))
+        return result
+
+    model = Code(run, first=nn.Linear(6, 6), last=nn.Linear(6, 3))
     with pytest.raises(ModelError, match="one by one"):
-        subjectdp.clip_sum(Own(MIXING[name], scale), inputs, targets, 1.0)
+        subjectdp.clip_sum(model, torch.randn(12, 6), torch.arange(12) % 3, 1.0)
 
 
 WORDS = torch.arange(12).view(12, 1) % 9
@@ -121,31 +108,26 @@ NAMED: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", list(NAMED))
-def test_layers_that_are_refused_by_name(name: str) -> None:
-    make, inputs, message = NAMED[name]
+@pytest.mark.parametrize(("make", "inputs", "message"), NAMED.values(), ids=NAMED)
+def test_layers_that_are_refused_by_name(make: Any, inputs: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         subjectdp.clip_sum(make(), torch.randn(12, 6) if inputs is None else inputs, torch.arange(12) % 3, 1.0)
 
 
-SORTED = torch.cat([torch.zeros(16), torch.ones(16)])
-
-
 @pytest.mark.parametrize(
-    ("outputs", "criterion", "targets"),
+    ("outputs", "criterion"),
     [
-        (1, nn.MSELoss(), SORTED),
-        (1, nn.L1Loss(), SORTED),
-        (1, nn.HuberLoss(), SORTED),
-        (1, lambda out, y: (out - y).square(), SORTED),
-        (3, lambda out, y: F.cross_entropy(out, y.long(), reduction="none") * torch.softmax(y, 0), SORTED),
-        (3, lambda out, y: F.cross_entropy(out, y.long(), reduction="none") / y.mean().clamp_min(0.1), SORTED),
-        (3, lambda out, y: F.cross_entropy(out, y.long()), SORTED),
-        (3, lambda out, y: -torch.log_softmax(out @ out.T, 1).diagonal(), SORTED),
+        *((1, criterion) for criterion in (nn.MSELoss(), nn.L1Loss(), nn.HuberLoss())),
+        (1, lambda out, y: (out - y).square()),
+        (3, lambda out, y: F.cross_entropy(out, y.long(), reduction="none") * torch.softmax(y, 0)),
+        (3, lambda out, y: F.cross_entropy(out, y.long(), reduction="none") / y.mean().clamp_min(0.1)),
+        (3, lambda out, y: F.cross_entropy(out, y.long())),
+        (3, lambda out, y: -torch.log_softmax(out @ out.T, 1).diagonal()),
     ],
 )
-def test_losses_that_mix_items_are_refused(outputs: int, criterion: Any, targets: Tensor) -> None:
+def test_losses_that_mix_items_are_refused(outputs: int, criterion: Any) -> None:
     """Targets sorted, so that the first ones are equal."""
+    targets = torch.cat([torch.zeros(16), torch.ones(16)])
     with pytest.raises(ModelError, match="one by one|one for each item"):
         subjectdp.clip_sum(nn.Linear(6, outputs), torch.randn(32, 6), targets, 1.0, criterion=criterion)
 
@@ -171,11 +153,7 @@ def test_leafs_networks_keep_the_fewest_and_a_linear_head_takes_a_mini_batch_at_
     head = items_in_a_pass(saved_values(nn.Linear(3969, 62), torch.zeros(1, 3969)), "cpu")
     assert cnn == 192
     assert head >= 1024
-
-
-def test_an_item_of_a_mini_batch_counts_alone() -> None:
-    mini_batch = torch.zeros(512, 3969)
-    assert saved_values(nn.Linear(3969, 62), mini_batch[:1]) == 3969
+    assert saved_values(nn.Linear(3969, 62), torch.zeros(512, 3969)[:1]) == 3969, "an item of a mini-batch alone"
 
 
 def test_memory_of_a_pass_is_bounded_and_a_gpu_takes_at_least_as_many() -> None:

@@ -90,10 +90,8 @@ def list_files(folder: Path) -> None:
     """Makes the manifest list the tables as they are now, and seals it."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
-    manifest["files"] = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
-        for name in ("rounds.parquet", "steps.parquet")
-    }
+    tables = (folder / "rounds.parquet", folder / "steps.parquet")
+    manifest["files"] = {t.name: {"bytes": t.stat().st_size, "sha256": sha256_of(t)} for t in tables}
     path.write_text(json.dumps(sealed(manifest)))
 
 
@@ -117,8 +115,6 @@ def grid(algorithms: Iterable[str], datasets: Iterable[str], seeds: Iterable[int
 def _rounds(fake: Fake, generator: np.random.Generator, steps: int) -> pd.DataFrame:
     top, end, *_ = _FEMNIST[fake.algorithm]
     top *= 1.0 if fake.dataset == "femnist" else 0.62
-    if fake.algorithm == "local_group_dp":
-        top -= 0.03 * np.log2(fake.alpha) ** 1.2
     if fake.local_steps is not None:
         top *= 0.6 + 0.1 * np.log2(fake.local_steps + 1)
     number = np.arange(1, fake.executed + 1)
@@ -126,17 +122,10 @@ def _rounds(fake: Fake, generator: np.random.Generator, steps: int) -> pd.DataFr
     start = np.log(_CLASSES[fake.dataset])
     accuracy = np.clip(top * rise + generator.normal(0, 0.012, number.size) + generator.normal(0, 0.01), 0.01, 1)
     loss = start + (end - start) * rise + generator.normal(0, 0.04, number.size)
-    return pd.DataFrame(
-        {
-            "round": number,
-            "test_accuracy": accuracy,
-            "test_loss": loss,
-            "validation_accuracy": accuracy - 0.01,
-            "validation_loss": loss + 0.02,
-            "train_seconds": 2.0,
-            "steps_done": np.linspace(0, steps, fake.executed + 1).astype(int)[1:],
-        }
-    )
+    columns = {"round": number, "train_seconds": 2.0, "test_accuracy": accuracy, "test_loss": loss}
+    columns |= {"validation_accuracy": accuracy - 0.01, "validation_loss": loss + 0.02}
+    columns["steps_done"] = np.linspace(0, steps, fake.executed + 1).astype(int)[1:]
+    return pd.DataFrame(columns)
 
 
 def _steps(fake: Fake, generator: np.random.Generator) -> pd.DataFrame:
@@ -144,21 +133,18 @@ def _steps(fake: Fake, generator: np.random.Generator) -> pd.DataFrame:
     size = silos * local * fake.executed
     femnist = fake.dataset == "femnist"
     items = generator.poisson(512 if femnist else 100, size)
-    lost = (35 if femnist else 14) * (1 + 1.1 * np.log2(fake.alpha))
-    group = generator.choice([2, 3, 4, 5], size, p=[0.17, 0.72, 0.09, 0.02] if femnist else [0.12, 0.6, 0.23, 0.05])
-    group = group + generator.binomial(np.maximum(0, round(2 * np.log2(fake.alpha))), 0.4, size)
-    return pd.DataFrame(
-        {
-            "round": np.repeat(np.arange(1, fake.executed + 1), silos * local),
-            "silo": np.tile(np.repeat(np.arange(silos), local), fake.executed),
-            "step": np.tile(np.arange(local), silos * fake.executed),
-            "items": items,
-            "subjects": np.maximum(1, items - generator.poisson(lost, size)),
-            "largest_group": group,
-            "noise_multiplier": 1.7,
-            "clipped_fraction": 0.9,
-        }
-    )
+    likely = [0.17, 0.72, 0.09, 0.02] if femnist else [0.12, 0.6, 0.23, 0.05]
+    group = generator.choice([2, 3, 4, 5], size, p=likely)
+    group += generator.binomial(round(2 * np.log2(fake.alpha)), 0.4, size)
+    columns = {
+        "round": np.repeat(np.arange(1, fake.executed + 1), silos * local),
+        "silo": np.tile(np.repeat(np.arange(silos), local), fake.executed),
+        "step": np.tile(np.arange(local), silos * fake.executed),
+        "items": items,
+        "subjects": items - generator.poisson(35 if femnist else 14, size),
+        "largest_group": group,
+    }
+    return pd.DataFrame(columns | {"noise_multiplier": 1.7, "clipped_fraction": 0.9})
 
 
 def _over_rounds(fake: Fake, stated: dict[str, Any]) -> dict[str, Any] | None:

@@ -112,9 +112,8 @@ def joint_by_rounds(dataset: str) -> Callable[[Path], FigureInputs]:
 
     def make(root: Path) -> FigureInputs:
         places = product((4, 8), (1, None), SEEDS)
-        return collected(
-            root, [Fake("joint_noise", dataset, rounds=r, local_steps=k, seed=s, changes=data) for r, k, s in places]
-        )
+        fakes = [Fake("joint_noise", dataset, s, rounds=r, local_steps=k, changes=data) for r, k, s in places]
+        return collected(root, fakes)
 
     return make
 
@@ -201,10 +200,7 @@ def table(root: Path, name: str, rows: Any) -> FigureInputs:
     return FigureInputs(**{name: root / f"{name}.parquet"})
 
 
-_PAPERS = [
-    *("figure1", "figure2", "figure3", "figure1_v3", "figure2_v3", "figure3_v3"),
-    *("privacy", "accuracy_privacy", "epsilon_over_rounds", "cost"),
-]
+_PAPERS = ["figure1", "figure2", "figure3", "figure1_v3", "figure2_v3", "figure3_v3", "epsilon_over_rounds", "cost"]
 MADE: dict[str, Callable[[Path], FigureInputs]] = {
     **dict.fromkeys(_PAPERS, papers),
     **dict.fromkeys(["privacy", "accuracy_privacy"], papers_and_sound),

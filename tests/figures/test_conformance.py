@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import combinations
@@ -27,28 +26,22 @@ from subjectdp.results.collect import FigureInputs
 
 EACH = pytest.mark.parametrize("name", FIGURES)
 Made = Callable[[str], FigureInputs]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure as it is drawn."""
-
-    sheet: Sheet
-    figure: Figure
-    limits: dict[str, tuple[float, float, str]]
-
-
-def drawn(sheet: Sheet) -> Drawn:
-    """Draws a sheet, so that its texts have places."""
-    with panels.figure_style():
-        figure, limits = panels._combined(sheet, "abcdefghijkl"[: len(sheet.panels)])
-        FigureCanvasAgg(figure).draw()
-    return Drawn(sheet, figure, limits)
+Drawn = Callable[[str], tuple[Sheet, Figure]]
 
 
 @pytest.fixture(scope="module")
-def of(made: Made) -> Callable[[str], Drawn]:
-    return cache(lambda name: drawn(build_figure(name, made(name))))
+def drawn(made: Made) -> Drawn:
+    """A figure's sheet, and its picture with its texts in their places."""
+
+    @cache
+    def of(name: str) -> tuple[Sheet, Figure]:
+        sheet = build_figure(name, made(name))
+        with panels.figure_style():
+            figure, _ = panels._combined(sheet, "abcdefghijkl"[: len(sheet.panels)])
+            FigureCanvasAgg(figure).draw()
+        return sheet, figure
+
+    return of
 
 
 def test_the_list_is_the_configurations_and_all_are_made_up() -> None:
@@ -64,8 +57,8 @@ def test_a_figure_has_a_function_and_known_inputs(name: str) -> None:
 
 @pytest.mark.slow
 @EACH
-def test_its_values_and_facts_are_what_is_drawn(of: Callable[[str], Drawn], made: Made, name: str) -> None:
-    sheet = of(name).sheet
+def test_its_values_and_facts_are_what_is_drawn(drawn: Drawn, made: Made, name: str) -> None:
+    sheet, _ = drawn(name)
     for panel in sheet.panels:
         assert list(panel.values.columns) == VALUE_COLUMNS and not panel.values.empty
         assert (panel.values["seeds"] >= 1).all() and panel.values["mean"].notna().all()
@@ -83,17 +76,17 @@ def test_its_values_and_facts_are_what_is_drawn(of: Callable[[str], Drawn], made
 
 @pytest.mark.slow
 @EACH
-def test_its_picture_can_be_read(of: Callable[[str], Drawn], name: str) -> None:
+def test_its_picture_can_be_read(drawn: Drawn, name: str) -> None:
     """Nothing overlaps or leaves the page, no type is small, labels are apart, generated data say so."""
-    figure = of(name).figure
+    sheet, figure = drawn(name)
     assert figure.get_figwidth() <= panels.PAGE_WIDTH
     shown = [text for text in figure.findobj(Text) if text.get_text()]
     assert min(text.get_fontsize() for text in shown) >= 7
     said = [axes.get_title(loc="right") for axes in figure.axes]
-    assert said.count("synthetic data") == sum(panel.synthetic for panel in of(name).sheet.panels)
+    assert said.count("synthetic data") == sum(panel.synthetic for panel in sheet.panels)
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     own = [axes for axes in figure.axes if axes.get_title(loc="left")]
-    assert len(own) == len(of(name).sheet.panels)
+    assert len(own) == len(sheet.panels)
     boxes = [axes.get_tightbbox(renderer) for axes in own]
     boxes += [legend.get_window_extent(renderer) for legend in figure.legends]
     boxes.append(figure.texts[-1].get_window_extent(renderer))
@@ -117,18 +110,17 @@ def colliding_labels(axes: Axes) -> list[tuple[str, str]]:
         for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
         if low <= place <= high and label.get_text() and not label.get_rotation()
     ]
-    boxes = sorted(
-        ((label.get_window_extent(renderer), label.get_text()) for label in labels), key=lambda pair: float(pair[0].x0)
-    )
+    placed = ((label.get_window_extent(renderer), label.get_text()) for label in labels)
+    boxes = sorted(placed, key=lambda pair: float(pair[0].x0))
     pairs = zip(boxes, boxes[1:], strict=False)
     return [(one, two) for (left, one), (right, two) in pairs if left.x1 + 2 > right.x0]
 
 
 @pytest.mark.slow
 @EACH
-def test_its_legend_names_every_series_by_its_look(of: Callable[[str], Drawn], name: str) -> None:
+def test_its_legend_names_every_series_by_its_look(drawn: Drawn, name: str) -> None:
     """A line of a panel has the colour of an entry (grey: a note); where rows name the series, no entry does."""
-    sheet, figure = of(name).sheet, of(name).figure
+    sheet, figure = drawn(name)
     if not sheet.legend or name in ("privacy", "audit", "beyond_noise", "cost"):
         return
     named = {entry.style.color.lower() for entry in sheet.legend} | {"#404040", "#202020", "white", "c0"}

@@ -69,9 +69,8 @@ LABELS = ["SubjectRelease", "SubjectRelease [noise of 500 subjects]", "SubjectRe
 
 def test_the_index_of_runs_names_the_subjects_and_their_epsilon(tmp_path: Path) -> None:
     predicted = [(n, s) for n in (None, 500, 3500) for s in (0, 1)]
-    runs = collected(
-        tmp_path, [Fake("subject_release", seed=s, predicted=n, **SOUND) for n, s in predicted]
-    ).read_runs()
+    fakes = [Fake("subject_release", seed=s, predicted=n, **SOUND) for n, s in predicted]
+    runs = collected(tmp_path, fakes).read_runs()
     assert runs["label"].tolist() == [label for label in LABELS for _ in (0, 1)]
     assert runs["predicted_subjects"].dropna().tolist() == [500.0] * 2 + [3500.0] * 2
     assert runs["predicted_subjects"].isna().tolist() == runs["epsilon_predicted"].isna().tolist()

@@ -108,9 +108,7 @@ def test_curves_are_the_means_over_the_seeds_with_a_thin_line_each(made: Made) -
 def test_figure1_counts_mini_batches_in_the_runs_that_it_names(made: Made) -> None:
     sheet = build_figure("figure1", at_one_alpha(made("figure1")))
     kinds = ("accuracy", "loss", "group_size", "subjects")
-    assert [panel.key for panel in sheet.panels] == [
-        f"{dataset}_{kind}" for dataset in ("femnist", "shakespeare") for kind in kinds
-    ]
+    assert [panel.key for panel in sheet.panels] == [f"{d}_{k}" for d in ("femnist", "shakespeare") for k in kinds]
     counted = "Group sizes counted in the runs of LocalGroupDP, subjects counted in the runs of HiGradAvgDP (v1)"
     assert counted in sheet.notes
     assert said(sheet, 4) == ["most frequent class 18.8 %"]

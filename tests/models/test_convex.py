@@ -8,7 +8,6 @@ from torch import Tensor
 
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 from subjectdp.models.linear import LIPSCHITZ, Logistic
 from subjectdp.models.text import CharacterNGram
@@ -25,13 +24,22 @@ def images(count: int, seed: int = 0) -> Tensor:
     return found
 
 
-@pytest.mark.parametrize(("pool", "parameters"), [(1, 785 * 62), (2, 197 * 62), (4, 50 * 62), (28, 2 * 62)])
-def test_size_and_start(pool: int, parameters: int) -> None:
-    model = build_model("logistic", 62, "image", 0, {"pool": pool})
+@pytest.mark.parametrize(
+    ("sizes", "parameters"),
+    [
+        *(({"pool": 1}, 785 * 62), ({"pool": 2}, 197 * 62), ({"pool": 4}, 50 * 62), ({"pool": 28}, 2 * 62)),
+        *(({}, 164 * 80**2), ({"singles": 3, "pairs": 0}, 3 * 80**2), ({"singles": 1, "pairs": 1}, 81 * 80**2)),
+    ],
+)
+def test_size_and_start(sizes: dict[str, int], parameters: int) -> None:
+    """The n-gram model has a weight for each entry of its tables: of 4 symbols and 2 pairs where nothing is said."""
+    name, classes, kind = ("logistic", 62, "image") if "pool" in sizes else ("char_ngram", 80, "text")
+    model = build_model(name, classes, kind, 0, sizes)
     weights = torch.nn.utils.parameters_to_vector(model.parameters())
     assert weights.numel() == parameters
     assert not weights.any(), "training starts at 0"
-    assert model(images(3)).shape == (3, 62)
+    items = images(3) if kind == "image" else torch.zeros(3, 80, dtype=torch.int64)
+    assert model(items).shape == (3, classes)
 
 
 def test_features_have_norm_at_most_1() -> None:
@@ -54,12 +62,6 @@ def test_no_gradient_exceeds_the_lipschitz_constant_and_some_come_close() -> Non
     assert float(norms.max()) <= LIPSCHITZ * (1 + 1e-6)
     assert float(norms.max()) > 0.99 * LIPSCHITZ
     assert torch.allclose(total, engine.gradient_sum(inputs, labels), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("pool", [0, 3, 29])
-def test_a_pool_that_does_not_fit_is_refused(pool: int) -> None:
-    with pytest.raises(ModelError, match="a divisor of 28"):
-        build_model("logistic", 62, "image", 0, {"pool": pool})
 
 
 # --- the n-gram model ---
@@ -114,13 +116,3 @@ def test_an_item_moves_only_the_rows_that_it_reads_and_by_at_most_root_two() -> 
     touched = [int(view.any(dim=1).sum()) for view in engine.flat.views(total).values()]
     assert touched == [1] * 6
     assert float(norms[0]) == pytest.approx(math.sqrt(2), rel=1e-5)
-
-
-@pytest.mark.parametrize("sizes", [{}, {"singles": 3, "pairs": 0}, {"singles": 1, "pairs": 1}])
-def test_it_starts_at_zero_with_a_weight_for_each_entry_of_its_tables(sizes: dict[str, int]) -> None:
-    model = build_model("char_ngram", 80, "text", 0, sizes)
-    singles, pairs = sizes.get("singles", 4), sizes.get("pairs", 2)
-    weights = torch.nn.utils.parameters_to_vector(model.parameters())
-    assert not weights.any()
-    assert model(torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80)
-    assert weights.numel() == (singles + pairs * 80) * 80**2

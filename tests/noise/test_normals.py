@@ -129,16 +129,24 @@ def test_rare_radii_get_the_tails_exact_law_and_nothing_else_changes() -> None:
     assert (other[0][~kept] != after[0][~kept]).mean() > 0.999
 
 
+def normals_of(key: bytes, count: int) -> np.ndarray:
+    numbers = np.zeros(count, np.float32)
+    add_normals(numbers, np.float32(1), np.frombuffer(key, np.uint32))
+    return numbers
+
+
+KEY, WITH_A_TAIL = bytes(range(32)), (64).to_bytes(32, "little")
+
+
 def test_a_draw_takes_its_rare_radii_from_the_tail() -> None:
     """Under the key 64 pair 218 of the fifth piece has the radius word 85 (found by search)."""
-    key, piece, pair = (64).to_bytes(32, "little"), 4, 218
-    words = words_of(key, piece * LANES, 0, LANES)
+    piece, pair = 4, 218
+    words = words_of(WITH_A_TAIL, piece * LANES, 0, LANES)
     radius, angle = int(words[:8].reshape(-1)[pair]), int(words[8:].reshape(-1)[pair])
     assert radius == 85
-    drawn = np.zeros(5 * PIECE, np.float32)
-    add_normals(drawn, np.float32(1), np.frombuffer(key, np.uint32))
+    drawn = normals_of(WITH_A_TAIL, 5 * PIECE)
     number = piece * PIECE // 2 + pair
-    tail = words_of(key, number, 1)[:2, 0].tolist()
+    tail = words_of(WITH_A_TAIL, number, 1)[:2, 0].tolist()
     uniform = ((tail[0] >> 5) * 2**26 + (tail[1] >> 6) + 0.5) / 2**53
     length = math.sqrt(-2.0 * math.log(uniform * 2.0**-24))
     turn = 2 * math.pi * angle / 2**32
@@ -149,26 +157,15 @@ def test_a_draw_takes_its_rare_radii_from_the_tail() -> None:
 
 def test_the_same_bits_on_every_machine() -> None:
     """No fused operation, no library function on the way (the tails apart): a digest stands for all bits."""
-    drawn = np.zeros(3 * PIECE + 5, np.float32)
-    add_normals(drawn, np.float32(1), np.frombuffer(bytes(range(32)), np.uint32))
-    assert hashlib.sha256(drawn.tobytes()).hexdigest() == DIGEST
-
-
-DIGEST = "a5af6287e50410cc5cc60bdab69614d34658c4dff5eff62dae6383945fde6e8f"
+    digest = "a5af6287e50410cc5cc60bdab69614d34658c4dff5eff62dae6383945fde6e8f"
+    assert hashlib.sha256(normals_of(KEY, 3 * PIECE + 5).tobytes()).hexdigest() == digest
 
 
 # --- secure noise of a GPU beside the CPU's ---
 
 
+Patch = pytest.MonkeyPatch
 DEVICES = [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
-KEY = bytes(range(32))
-WITH_A_TAIL, AT = (64).to_bytes(32, "little"), 4314  # found by search: the word of its radius is 85
-
-
-def on_the_cpu(count: int, key: bytes) -> np.ndarray:
-    numbers = np.zeros(count, np.float32)
-    add_normals(numbers, np.float32(1), np.frombuffer(key, np.uint32))
-    return numbers
 
 
 def drawn(count: int, key: bytes, device: torch.device) -> np.ndarray:
@@ -178,24 +175,16 @@ def drawn(count: int, key: bytes, device: torch.device) -> np.ndarray:
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_cipher_gives_the_same_bits(device: torch.device) -> None:
     counters = torch.arange(2**31 - 3, 2**31 + 61).to(torch.int32)  # beyond the sign
-    words = np.empty((16, 64), np.uint32)
-    cipher_blocks(np.frombuffer(KEY, np.uint32), np.uint32(2**31 - 3), np.uint32(5), words)
-    assert np.array_equal(cipher(counters.to(device), KEY, 5).cpu().numpy().view(np.uint32), words)
+    words = cipher(counters.to(device), KEY, 5).cpu().numpy().view(np.uint32)
+    assert np.array_equal(words, words_of(KEY, 2**31 - 3, 5, lanes=64))
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("count", [1, PIECE, 5 * PIECE + 7])
-def test_the_numbers_are_the_same(count: int, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("key", "count"), [(KEY, 1), (KEY, PIECE), (KEY, 5 * PIECE + 7), (WITH_A_TAIL, 5 * PIECE)])
+def test_the_numbers_are_the_same(key: bytes, count: int, device: torch.device, monkeypatch: Patch) -> None:
+    """In passes of two pieces."""
     monkeypatch.setattr(gaussian, "_AT_ONCE", 2)
-    found = drawn(count, KEY, device)
-    np.testing.assert_allclose(found, on_the_cpu(count, KEY), rtol=0, atol=3e-6)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_rare_length_is_redrawn(device: torch.device) -> None:
-    expected = on_the_cpu(AT + PIECE, WITH_A_TAIL)
-    assert math.hypot(expected[AT], expected[AT + PIECE // 2]) > 5.7
-    np.testing.assert_allclose(drawn(AT + PIECE, WITH_A_TAIL, device), expected, rtol=0, atol=3e-6)
+    np.testing.assert_allclose(drawn(count, key, device), normals_of(key, count), rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize("device", DEVICES)

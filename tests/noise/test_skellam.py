@@ -99,9 +99,7 @@ def test_no_noise_and_noise_and_grids_that_cannot_be() -> None:
 
 @given(st.integers(0, 12), st.floats(1e-3, 1e3), st.integers(1, 300), st.floats(0.0, 1.0), st.integers(0, 2**32 - 1))
 @settings(max_examples=150, deadline=None)
-def test_rounding_keeps_to_the_norm_bounds(
-    bits: int, clip_norm: float, dimension: int, share: float, seed: int
-) -> None:
+def test_rounding_keeps_to_the_bounds(bits: int, clip_norm: float, dimension: int, share: float, seed: int) -> None:
     """At most one step away in each entry, and never beyond the L2 and L1 bounds, for any vector within C."""
     random = np.random.default_rng(seed)
     direction = random.standard_normal(dimension) ** random.integers(1, 6)
@@ -154,9 +152,7 @@ def test_rounding_beyond_the_bound_is_drawn_again() -> None:
 
 @given(st.floats(0.05, 1e6), st.integers(1, 10**7), st.floats(0.0, 0.999))
 @settings(max_examples=200, deadline=None)
-def test_the_rounded_bound_is_above_the_norm_and_at_most_a_step_an_entry(
-    norm: float, dimension: int, condition: float
-) -> None:
+def test_the_bound_is_above_the_norm_and_at_most_a_step_an_entry(norm: float, dimension: int, condition: float) -> None:
     bound = rounded_l2_bound(norm, dimension, condition)
     assert norm <= bound <= norm + math.sqrt(dimension)
     assert bound <= rounded_l2_bound(norm, dimension, 0.0)
@@ -207,9 +203,7 @@ MODULI = st.one_of(st.integers(2, 40), st.integers(2, RING))
 
 @given(MODULI, st.lists(st.integers(-(2**45), 2**45), max_size=6), st.data())
 @settings(max_examples=300, deadline=None)
-def test_the_modular_sum_is_the_integer_sum_wherever_the_ring_holds_it(
-    modulus: int, values: list[int], data: st.DataObject
-) -> None:
+def test_the_modular_sum_is_that_of_integers_in_the_ring(modulus: int, values: list[int], data: st.DataObject) -> None:
     """Also where the parts themselves leave the ring: only the sum has to fit."""
     wanted = data.draw(st.integers(max(-(modulus // 2), -(2**50)), min((modulus - 1) // 2, 2**50)))
     parts = [np.array([value]) for value in (*values, wanted - sum(values))]

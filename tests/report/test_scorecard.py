@@ -13,13 +13,12 @@ from opacus.accountants import RDPAccountant
 from opacus.accountants.analysis import rdp as opacus_rdp
 from scipy.optimize import brentq
 
-from figures.fake_runs import Fake, grid, write_runs
+from figures.fake_runs import Fake, collected, grid
 from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import DataError
 from subjectdp.report.paper_accounting import AUDITED, is_accounted, paper_facts, write_paper_accounting
 from subjectdp.report.scorecard import COLUMNS, Evidence, measure_rounds, scorecard
 from subjectdp.report.targets import Measured, Target, Verdict, judge, read_targets, verdict_counts
-from subjectdp.results.collect import collect_scenario
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 TARGETS = {target.id: target for target in read_targets(FILE)}
@@ -28,9 +27,8 @@ PAPER = (("data", (("source", "upstream"), ("subjects", 3500))),)
 
 
 def evidence(root: Path, fakes: Sequence[Fake], **more: pd.DataFrame) -> Evidence:
-    collect_scenario(write_runs(root / "runs", fakes), root)
-    frames = {name: pd.read_parquet(root / f"{name}.parquet") for name in ("runs", "rounds")}
-    return Evidence(frames["runs"], frames["rounds"], table1(), **more)
+    inputs = collected(root, fakes)
+    return Evidence(inputs.read_runs(), inputs.read_rounds(), table1(), **more)
 
 
 def table1() -> pd.DataFrame:
@@ -82,10 +80,9 @@ def test_differences_are_in_per_cent_of_the_other_and_paired_by_seed(paper: Evid
 def test_an_order_is_decided_by_the_closest_competitor(paper: Evidence) -> None:
     table = card(paper, "v1-femnist-fed-avg-best", "v3-femnist-group-first", "v1-femnist-user-loss")
     by_label = paper.runs.groupby("label")["final_test_accuracy"].mean() * 100
-    assert table.loc["v1-femnist-fed-avg-best", "ours"] == pytest.approx(
-        by_label["FedAvg"] - by_label["LocalItemDP"], abs=1e-3
-    )
-    assert table.loc["v1-femnist-fed-avg-best", "verdict"] == "reproduced"
+    best = table.loc["v1-femnist-fed-avg-best"]
+    assert best["ours"] == pytest.approx(by_label["FedAvg"] - by_label["LocalItemDP"], abs=1e-3)
+    assert best["verdict"] == "reproduced"
     assert table["unit"].tolist() == ["points ahead", "points ahead", "nats ahead"]
     assert table.loc["v1-femnist-user-loss", "verdict"] == "reproduced"
 
@@ -120,9 +117,7 @@ def test_more_local_steps_are_compared_at_equal_rounds(tmp_path: Path) -> None:
     other = [Fake("joint_noise", seed=s, rounds=9, local_steps=1, synthetic=False) for s in (0, 1, 2)]
     table = card(evidence(tmp_path / "a", [*fakes, *other]), "joint-femnist-local-steps")
     assert table["verdict"].tolist() == ["reproduced"]
-    assert (
-        "5 rounds of 10 local steps" in table["scale"].iloc[0] and "5 rounds of 1 local step" in table["scale"].iloc[0]
-    )
+    assert all(f"5 rounds of {steps}" in table["scale"].iloc[0] for steps in ("10 local steps", "1 local step"))
     alone = [Fake("joint_noise", rounds=5, local_steps=10, synthetic=False)]
     assert card(evidence(tmp_path / "b", alone), "joint-femnist-local-steps")["verdict"].tolist() == ["not run"]
 

@@ -38,30 +38,18 @@ def test_the_page_answers_the_questions_in_three_formats(tmp_path: Path, capsys:
     for suffix in ("md", "html", "pdf"):
         assert run(capsys, *PLAN, "--statement", str(tmp_path / f"page.{suffix}"))[0] == 0
     markdown, html = ((tmp_path / f"page.{suffix}").read_text() for suffix in ("md", "html"))
+    told = ["Who is protected", "Against whom", "What must be true", "What is not covered", "ε = 1.99", "88.1 %"]
+    told += ["At most 4 records of a person", "up to 2 silos", "1 in 100,000", "the server included"]
     for text in (markdown, html):
-        for part in (
-            "Who is protected",
-            "Against whom",
-            "What must be true",
-            "What is not covered",
-            "ε = 1.99",
-            "At most 4 records of a person",
-            "up to 2 silos",
-            "88.1 %",
-            "1 in 100,000",
-            "the server included",
-        ):
-            assert part in text
+        assert [part for part in told if part not in text] == []
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF") and "<li>" in html and "\n- " in markdown
     assert b"/Count 1 " in (tmp_path / "page.pdf").read_bytes().replace(b"\n", b" "), "one page"
 
 
 def test_no_guarantee_is_said_in_capitals(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    command = (
-        "account --algorithm fed_avg --rounds 2 --steps-per-round 1 --sampling-probability 0.1 --mode as_published"
-    )
-    assert run(capsys, *command.split(), "--statement", str(page))[0] == 0
+    command = "account --algorithm fed_avg --rounds 2 --steps-per-round 1 --sampling-probability 0.1"
+    assert run(capsys, *command.split(), "--mode", "as_published", "--statement", str(page))[0] == 0
     text = page.read_text()
     assert "NO GUARANTEE can be stated" in text and "Nothing can be promised" in text
 

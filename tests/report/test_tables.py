@@ -95,10 +95,6 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
     return leads(runs)
 
 
-def everywhere(table: pd.DataFrame) -> pd.DataFrame:
-    return table[table["silos_per_subject"] == table["silos"]]
-
-
 def accuracies(runs: pd.DataFrame, name: str, epsilon: float, predicted: bool = True) -> pd.Series:
     rows = runs[(runs["algorithm"] == name) & (runs["epsilon"] == epsilon)]
     even = rows["silos_per_subject"] == rows["silos"]
@@ -111,13 +107,12 @@ def test_leads_are_paired_by_seed(runs: pd.DataFrame, table: pd.DataFrame) -> No
     for epsilon, name in product((1.0, 4.0), ("local_item_dp", "higrad_avg_dp")):
         ours, other = (accuracies(runs, one, epsilon) for one in ("subject_release", name))
         label = {"local_item_dp": "LocalItemDP", "higrad_avg_dp": "HiGradAvgDP (v3)"}[name]
-        rows = everywhere(table[(table["epsilon"] == epsilon) & (table["algorithm"] == label)])
-        row = rows[rows["noise_subjects"] == 3500].iloc[0]
+        rows = table[(table["epsilon"] == epsilon) & (table["algorithm"] == label) & (table["noise_subjects"] == 3500)]
+        row = rows[rows["silos_per_subject"] == rows["silos"]].iloc[0]
         differences = (ours - other).to_numpy()
         low, high = stats.t.interval(0.95, 2, loc=differences.mean(), scale=stats.sem(differences))
-        assert [row["lead"], row["lead_low"], row["lead_high"]] == pytest.approx(
-            [differences.mean(), low, high], abs=1e-3
-        )
+        found = [row["lead"], row["lead_low"], row["lead_high"]]
+        assert found == pytest.approx([differences.mean(), low, high], abs=1e-3)
         assert row["test_accuracy_percent"] == pytest.approx(other.mean(), abs=1e-3)
 
 
@@ -131,9 +126,8 @@ def test_fed_avg_stands_at_every_epsilon_and_claims_nothing(table: pd.DataFrame)
 def test_local_trust_counts_where_there_are_several(runs: pd.DataFrame, table: pd.DataFrame) -> None:
     """Runs under secure aggregation beside those under local trust change nothing; alone they count."""
     ours = runs["algorithm"] == "subject_release"
-    summed = runs[ours].assign(
-        run_id=runs["run_id"] + "x", trust="secure_aggregation", final_test_accuracy=runs["final_test_accuracy"] / 2
-    )
+    summed = runs[ours].assign(run_id=runs["run_id"] + "x", trust="secure_aggregation")
+    summed["final_test_accuracy"] /= 2
     assert set(runs.loc[ours, "trust"]) == {"local"}
     pd.testing.assert_frame_equal(leads(pd.concat([runs, summed])), table)
     alone = leads(pd.concat([runs[~ours], summed]))
@@ -152,7 +146,6 @@ def test_the_table_of_runs_never_averages_two_settings(runs: pd.DataFrame) -> No
     assert (table["seeds"] == len(SEEDS)).all()
     ours = table[table["label"] == "SubjectRelease [noise of 3,500 subjects]"]
     assert sorted(zip(ours["silos_per_subject"], ours["epsilon"], strict=True)) == [(1, 4), (16, 1), (16, 4)]
-    other = runs.assign(
-        run_id=runs["run_id"] + "x", setting=runs["setting"].str.replace('"learning_rate": 0.1', '"learning_rate": 0.7')
-    )
+    setting = runs["setting"].str.replace('"learning_rate": 0.1', '"learning_rate": 0.7')
+    other = runs.assign(run_id=runs["run_id"] + "x", setting=setting)
     assert (runs_summary(pd.concat([runs, other]))["seeds"] == len(SEEDS)).all()

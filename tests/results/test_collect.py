@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return write_run(tmp_path / "runs", Fake("higrad_avg_dp:v1", rounds=8))
 
 
-def test_one_row_a_run_with_the_columns_of_the_index(tmp_path: Path) -> None:
+def test_one_row_a_run_all_rounds_in_order_and_steps_counted(tmp_path: Path) -> None:
     folders = write_runs(tmp_path / "runs", grid(["fed_avg", "higrad_avg_dp:v1"], ["femnist"], [0, 1], rounds=8))
     table = collect_scenario(folders, tmp_path)
     stored = pd.read_parquet(tmp_path / "runs.parquet")
@@ -51,31 +51,20 @@ def test_one_row_a_run_with_the_columns_of_the_index(tmp_path: Path) -> None:
     assert json.loads(row["setting"])["algorithm"]["variant"] == row["variant"] == "v1"
     free = stored.set_index("run_id").loc[folders[0].name]
     assert math.isnan(free["epsilon_as_published"])
-
-
-@pytest.mark.parametrize(
-    ("statement", "value"), [(4, 4.0), ({"epsilon": 2.5}, 2.5), ("inf", math.inf), ({"epsilon": "Infinity"}, math.inf)]
-)
-def test_statements_of_epsilon(statement: object, value: float) -> None:
-    assert epsilon_of(statement) == value
-
-
-def test_no_statement_is_nan_and_words_are_refused() -> None:
-    assert math.isnan(epsilon_of(None))
-    assert math.isnan(epsilon_of({"epsilon": None}))
-    with pytest.raises(DataError, match="plenty"):
-        epsilon_of({"epsilon": "plenty"})
-
-
-def test_rounds_are_all_there_in_order_and_steps_are_counted(tmp_path: Path) -> None:
-    folders = write_runs(tmp_path / "runs", grid(["fed_avg"], ["femnist"], [0, 1], rounds=5))
-    collect_scenario(folders, tmp_path)
-    assert pd.read_parquet(tmp_path / "rounds.parquet")["round"].tolist() == [1, 2, 3, 4, 5] * 2
+    assert pd.read_parquet(tmp_path / "rounds.parquet")["round"].tolist() == [*range(1, 9)] * 2 + [1, 2] * 2
     table, steps = (pd.read_parquet(place / "steps.parquet") for place in (tmp_path, folders[1]))
     table = table[table["run_id"] == folders[1].name]
     for quantity in QUANTITIES:
         part = table[table["quantity"] == quantity]
         assert dict(zip(part["value"], part["minibatches"], strict=True)) == Counter(steps[quantity].tolist())
+
+
+def test_statements_of_epsilon_no_statement_and_words() -> None:
+    assert [epsilon_of(stated) for stated in (4, {"epsilon": 2.5})] == [4.0, 2.5]
+    assert epsilon_of("inf") == epsilon_of({"epsilon": "Infinity"}) == math.inf
+    assert math.isnan(epsilon_of(None)) and math.isnan(epsilon_of({"epsilon": None}))
+    with pytest.raises(DataError, match="plenty"):
+        epsilon_of({"epsilon": "plenty"})
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -97,14 +86,10 @@ def test_a_damaged_file_is_refused_by_name(
     assert not (tmp_path / "out" / "runs.parquet").exists()
 
 
-def rewrite(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
-    change(pd.read_parquet(path)).to_parquet(path, index=False)
-
-
-@pytest.mark.parametrize("name", ["rounds.parquet", "steps.parquet"])
-def test_a_table_that_was_changed_after_the_run_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
-    column = {"rounds.parquet": "test_accuracy", "steps.parquet": "noise_multiplier"}[name]
-    rewrite(folder / name, lambda frame: frame.assign(**{column: frame[column] * 1.5}))
+@pytest.mark.parametrize(("name", "of"), [("rounds.parquet", "test_accuracy"), ("steps.parquet", "noise_multiplier")])
+def test_a_changed_table_is_refused(folder: Path, tmp_path: Path, name: str, of: str) -> None:
+    frame = pd.read_parquet(folder / name)
+    frame.assign(**{of: frame[of] * 1.5}).to_parquet(folder / name, index=False)
     with pytest.raises(DataError, match=f"{name} (was changed|is missing or truncated).*run the workflow again"):
         collect_scenario([folder], tmp_path)
 
@@ -150,15 +135,12 @@ def runs_of(tmp_path: Path, fakes: list[Fake]) -> pd.DataFrame:
 def test_the_papers_setting_is_chosen_and_the_choice_is_told(tmp_path: Path) -> None:
     fakes = grid(["local_item_dp"], ["femnist"], [0, 1]) + grid(["local_item_dp"], ["femnist"], [0, 1], alpha=16.0)
     fakes += grid(["local_item_dp"], ["femnist"], [0, 1], mode="sound")
-    chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown())
+    runs = runs_of(tmp_path, fakes)
+    chosen, notes = choose_setting(runs, Shown())
     assert (set(chosen["alpha"]), set(chosen["mode"]), len(chosen)) == ({1.0}, {"as_published"}, 2)
     assert [note.split(": ")[1] for note in notes] == ["only as published shown", "only α = 1 shown"]
-
-
-def test_what_a_figure_varies_is_kept(tmp_path: Path) -> None:
-    fakes = grid(["fed_avg"], ["femnist"], [0]) + grid(["fed_avg"], ["femnist"], [0], alpha=16.0)
-    chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown(vary=("alpha",)))
-    assert (len(chosen), notes) == (2, [])
+    varied, notes = choose_setting(runs[runs["mode"] == "as_published"], Shown(vary=("alpha",)))
+    assert (len(varied), notes) == (4, [])
 
 
 def test_settings_are_never_mixed_into_one_mean(tmp_path: Path) -> None:

@@ -106,6 +106,8 @@ def test_what_was_read_from_the_data_is_said() -> None:
         ("local_item_dp", {}, 1e-6, "Expected noise_multiplier.* at least 1e-05", ConfigError),
         ("local_item_dp", {}, {"north": 1.0}, "those of the counts", ConfigError),
         ("joint_noise", {}, 1.0, "Expected steps to be 1", PrivacyError),
+        ("central_sub_dp", {}, 1.0, "Expected steps to be left out with central_sub_dp", ConfigError),
+        ("central_sub_dp", {"steps": None, "epochs": 2}, 1.0, "Expected epochs to be left out with", ConfigError),
     ],
 )
 def test_what_is_refused(algorithm: str, changes: dict[str, Any], noise: Any, message: str, error: Any) -> None:

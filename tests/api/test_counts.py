@@ -89,6 +89,7 @@ def test_harmless_differences(tmp_path: Path, content: str) -> None:
         ("subject,silo,items\n", "at least one row"),
         ("subject,silo,items\na,b,0\n", "at least one row"),
         (TABLE + "cara,south\n", "line 5: expected subject, silo, items, got too few columns"),
+        (TABLE + "cara,south,1,000\n", "line 5: expected subject, silo, items, got too few columns, or too many"),
         *(
             (f"{TABLE}cara,south,{items}\n", f"line 5: expected items to be a whole number from 0 on, got '{items}'")
             for items in ("-1", "2.5", "many", "1e3")

@@ -250,6 +250,9 @@ def test_modules_that_cannot_be_trained() -> None:
     ):
         with pytest.raises(ModelError, match=message):
             Loop(module, optimizer=optimizer)
+    criterion = nn.AdaptiveLogSoftmaxWithLoss(3, 3, [1])
+    with pytest.raises(ModelError, match="criterion without parameters to train"):
+        Loop(nn.Linear(6, 3), criterion=criterion)
 
 
 class Stream(IterableDataset[Any]):

@@ -410,8 +410,19 @@ def test_an_item_of_nobody_is_refused(value: Any) -> None:
         [(i // 4, 1.0 if i % 2 else 1) for i in range(ITEMS)],
         pd.array([i // 4 for i in range(ITEMS)], dtype="Int64"),
         [f"{i // 4}.0" if i % 2 else i // 4 for i in range(ITEMS)],
+        [f"{i // 4:03d}" if i % 2 else i // 4 for i in range(ITEMS)],
     ],
-    ids=["0-dim tensors", "tensor", "numpy and float", "Series", "Unicode", "tuples", "Int64", "text"],
+    ids=[
+        "0-dim tensors",
+        "tensor",
+        "numpy and float",
+        "Series",
+        "Unicode",
+        "tuples",
+        "Int64",
+        "text",
+        "zeros in front",
+    ],
 )
 def test_one_person_has_one_name(subjects: Any) -> None:
     loop = Loop(subjects=subjects, settings={"clip": "subject", "max_items_per_subject": 4})
@@ -420,8 +431,11 @@ def test_one_person_has_one_name(subjects: Any) -> None:
 
 @pytest.mark.parametrize(
     "subjects",
-    [dict.fromkeys(range(ITEMS), 1), set(range(ITEMS)), "a" * ITEMS, np.zeros((ITEMS, 2)), [[1]] * ITEMS],
-    ids=["dict", "set", "text", "two columns", "lists"],
+    [
+        *(dict.fromkeys(range(ITEMS), 1), set(range(ITEMS)), "a" * ITEMS, np.zeros((ITEMS, 2)), [[1]] * ITEMS),
+        (i for i in range(ITEMS)),
+    ],
+    ids=["dict", "set", "text", "two columns", "lists", "generator"],
 )
 def test_what_are_no_subjects(subjects: Any) -> None:
     with pytest.raises((ConfigError, DataError), match="[Ee]xpected (a )?subject"):

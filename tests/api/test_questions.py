@@ -88,7 +88,8 @@ def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None
     own = subjectdp.account("capped_item_dp", subjectdp.read_sizes(path), subjectdp.Schedule(5, 2, 3), 5.0)
     assert [silo.max_items_per_subject for silo in own.plan.silos] == [4, 2] and not own.subject.conditional
     assert [items for items, _ in person_table(own.plan)] == [1, 2, 4]
-    for rows, n in (("a,b\n1,2", 1), ("silo,items,kap\nn,1,1", 1), ("silo,items\nn,0", 2), ("silo,items\nn,1\nn,2", 3)):
+    wrong = {"silo,items\nn,0": 2, "silo,items\nn,1,000": 2, "silo,items\nn,1\nn,2": 3}
+    for rows, n in (wrong | {"a,b\n1,2": 1, "silo,items,kap\nn,1,1": 1}).items():
         path.write_text(rows)
         with pytest.raises(DataError, match=f"line {n}"):
             subjectdp.read_sizes(path)

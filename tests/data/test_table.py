@@ -109,6 +109,9 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
             _read(tmp_path / name)
     with pytest.raises(DataError, match="different columns"):
         _read((tmp_path, ROWS), "outcome", "outcome")
+    pd.DataFrame({"y": [0, 1], "x": [[1, 2], [3, 4]]}).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"t.parquet, x: expected a value as text or a number"):
+        _read(tmp_path / "t.parquet")
 
 
 @pytest.mark.parametrize(
@@ -176,6 +179,7 @@ WRITTEN: dict[str, tuple[str, bytes]] = {
     "blank lines at the end": ("t.csv", (PLAIN + "\n\n").encode()),
     "semicolons and decimal commas": ("t.csv", PLAIN.replace(",", ";").replace("1.5", "1,5").encode()),
     "tabs": ("t.tsv", PLAIN.replace(",", "\t").encode()),
+    "capitals": ("T.CSV", PLAIN.encode()),
     "Windows": ("t.csv", PLAIN.replace("\n", "\r\n").encode()),
     "zipped": ("t.csv.gz", gzip.compress(PLAIN.encode())),
     "an index of pandas": ("t.csv", pd.read_csv(io.StringIO(PLAIN)).to_csv().encode()),

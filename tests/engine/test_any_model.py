@@ -123,7 +123,7 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
         with_class_token,
         cls=parameter(1, 1, WIDTH),
         positions=parameter(1, STEPS + 1, WIDTH),
-        temperature=parameter(1),
+        temperature=nn.Parameter(torch.tensor(0.3)),
         layer=encoder(),
     ),
     "windows folded into the batch": lambda: Code(in_windows, first=nn.Linear(WIDTH, WIDTH), attend=attention()),

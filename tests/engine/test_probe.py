@@ -102,6 +102,7 @@ NAMED: dict[str, tuple[Any, Any, str]] = {
         WORDS,
         "'0' .*scale_grad_by_freq",
     ),
+    "sparse": (lambda: nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Flatten()), WORDS, "'0' .*sparse"),
     "script": (lambda: torch.jit.script(nn.Sequential(nn.Linear(6, 3))), None, "torch.jit"),
     "frozen": (lambda: nn.Linear(6, 3).requires_grad_(False), None, "require a gradient"),
 }
@@ -134,11 +135,14 @@ def test_losses_that_mix_items_are_refused(outputs: int, criterion: Any) -> None
 
 @pytest.mark.parametrize(
     "criterion",
-    [nn.MSELoss(), nn.L1Loss(), nn.BCEWithLogitsLoss(), lambda found, wanted: (found - wanted).square().mean(1)],
+    [
+        *(nn.MSELoss(), nn.L1Loss(), nn.BCEWithLogitsLoss(), lambda found, wanted: (found - wanted).square().mean(1)),
+        *(nn.MSELoss(reduction="sum"), nn.KLDivLoss(reduction="batchmean")),
+    ],
 )
 @pytest.mark.parametrize("layers", [1, 2])
 def test_any_loss_of_output_and_target(criterion: Any, layers: int) -> None:
-    """Several numbers an item are averaged over the item."""
+    """Several numbers an item are averaged or summed over the item, as the criterion does with one item."""
     module = nn.Linear(6, 2) if layers == 1 else nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2))
     inputs, targets = torch.randn(7, 6), torch.rand(7, 2)
     gradients = per_item_gradients(module, inputs, targets, lambda found, wanted: criterion(found, wanted).reshape(1))

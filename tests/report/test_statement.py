@@ -54,6 +54,15 @@ def test_no_guarantee_is_said_in_capitals(capsys: pytest.CaptureFixture[str], tm
     assert "NO GUARANTEE can be stated" in text and "Nothing can be promised" in text
 
 
+def test_a_persons_bound_is_not_called_the_worse_one_where_it_is_the_better(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    release = "account --algorithm subject_release --rounds 9 --sampling-probability 0.5 --silos 3 --noise-multiplier 4"
+    for command, words in ((release.split(), "of a person whose others stay: ε"), (PLAN, "has less protection than")):
+        assert run(capsys, *command, "--statement", str(tmp_path / "page.md"))[0] == 0
+        assert words in (tmp_path / "page.md").read_text()
+
+
 def test_bad_files_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, error = run(capsys, *PLAN, "--statement", str(tmp_path / "page.docx"))
     assert code == 2 and ".md, .html, .pdf" in error

@@ -96,14 +96,15 @@ def table_sizes(path: str, subject: str | Sequence[str] | None) -> tuple[int, ..
     Without a subject each row is its own.
     """
     file, columns = Path(path), (subject,) if isinstance(subject, str) else tuple(subject or ())
-    if not file.is_file() or file.suffix not in (".csv", ".tsv", ".txt", ".gz") or file.stat().st_size > _MOST:
+    text = file.suffix.lower() in (".csv", ".tsv", ".txt", ".gz")
+    if not text or not file.is_file() or file.stat().st_size > _MOST:
         return None
     return _sizes_of_table(file, columns, file.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=8)
 def _sizes_of_table(path: Path, columns: tuple[str, ...], changed: int) -> tuple[int, ...] | None:
-    opened = gzip.open if path.suffix == ".gz" else open
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
     counts: Counter[tuple[str, ...]] = Counter()
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:

@@ -31,6 +31,8 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 
+pytestmark = pytest.mark.slow
+
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
 Random = np.random.Generator
 Case = tuple[PrivacyPlan, PrivacyUnit, bool, list[list[Release]], float]

@@ -27,6 +27,8 @@ from subjectdp.plan.plan import (
     SamplingMethod,
 )
 
+pytestmark = pytest.mark.slow
+
 SILOS = 4
 STEPS, Q = 20, 0.1
 
@@ -40,7 +42,6 @@ def joint(mode: AccountingMode, **changes: object) -> PrivacyPlan:
     return planned(replace(plans.JOINT, mode=mode), **{"local_steps": 1, "accountant": "rdp", **changes})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AccountingMode))
 @pytest.mark.parametrize("colluding", [0, 1, 2])
 def test_the_noise_of_all_honest_silos_together_meets_the_target(mode: AccountingMode, colluding: int) -> None:

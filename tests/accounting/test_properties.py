@@ -14,6 +14,8 @@ from subjectdp.accounting.events import MixtureSteps, Shift, unit_shift, with_no
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.plan.plan import Clipping
 
+pytestmark = pytest.mark.slow
+
 FULL = os.environ.get("SUBJECTDP_FULL_TESTS") == "1"
 CLIPPING = st.sampled_from(CLIPPINGS)
 few = settings(max_examples=500 if FULL else 15, deadline=None)
@@ -40,7 +42,6 @@ def test_many_silos_are_calibrated_as_each_is(accountant: str, steps: tuple[int,
         assert 0.998 * 3.0 <= reached <= 3.0
 
 
-@pytest.mark.slow
 @few
 @example(shift=Shift((0.0, 2.0), (0.9995, 0.0005)), steps=1, epsilon=1.0, exponent=-3.0)
 @given(shift=shifts(), steps=st.integers(1, 20_000), epsilon=st.floats(0.1, 12.0), exponent=st.floats(-9.0, -3.0))
@@ -55,7 +56,6 @@ def test_calibration_never_overshoots_and_comes_within_one_percent(
     assert reached >= 0.99 * epsilon or reached == 0.0, "or δ covers the event, whatever the noise"
 
 
-@pytest.mark.slow
 @fewer
 @given(
     clipping=CLIPPING,
@@ -76,7 +76,6 @@ def test_epsilon_grows_with_cap_steps_and_rate(clipping: Clipping, q: float, k: 
     assert epsilon(1.3 * q, k, steps) >= base - slack
 
 
-@pytest.mark.slow
 @fewer
 @given(silos=st.integers(1, 6), q=st.floats(5e-3, 0.2), k=st.integers(1, 8), sigma=st.floats(3.0, 20.0))
 def test_epsilon_grows_with_the_silos_of_a_subject(silos: int, q: float, k: int, sigma: float) -> None:

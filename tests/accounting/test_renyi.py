@@ -20,6 +20,8 @@ from subjectdp.accounting.renyi import NEAR_ONE, divergences_near_one, integer_d
 from subjectdp.noise.skellam import skellam_variance
 from subjectdp.plan.plan import Clipping
 
+pytestmark = pytest.mark.slow
+
 ORDERS = (2.0, 3.0, 5.0, 12.0)
 
 
@@ -75,7 +77,6 @@ def test_a_sampled_shift_has_the_sampled_gaussians_divergence(sigma: float) -> N
     assert integer_divergences(sigma, moved, ORDERS) == pytest.approx(theirs, rel=1e-9)
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(q=st.floats(1e-3, 0.6), k=st.integers(2, 15), sigma=st.floats(0.7, 12.0))
 def test_bounds_are_above_the_gaussian_mixtures_divergences(q: float, k: int, sigma: float) -> None:
@@ -120,7 +121,6 @@ def test_few_orders_give_the_epsilon_of_all_orders(sigma: float, q: float, steps
     assert renyi.opacus_epsilon(loss(q, sigma, steps), delta) == theirs.get_epsilon(delta, alphas=orders)
 
 
-@pytest.mark.slow
 def test_rdp_against_opacus_rdp() -> None:
     """Same divergences, ours at more orders: never above, and equal where Opacus' orders hold the optimum."""
     orders = np.array([order for order in renyi.ORDERS if 2 <= order <= 63 and float(order).is_integer()])
@@ -131,7 +131,6 @@ def test_rdp_against_opacus_rdp() -> None:
         assert ours == pytest.approx(np.asarray(theirs), rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.slow
 def test_pld_lies_below_rdp_and_near_it() -> None:
     for q, sigma, steps, delta in GRID[::STRIDE]:
         plan = loss(q, sigma, steps)

@@ -31,6 +31,8 @@ from subjectdp.plan.plan import AccountingMode, NoiseDistribution, PrivacyPlan, 
 from subjectdp.training import rounds
 from subjectdp.training.silo_step import UPDATE, rounded_sum
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = AccountingMode.AS_PUBLISHED
 SIZE = sum(p.numel() for p in tiny.WIDE.parameters())
 LONG, SHORT = 0.02, 50.0  # clip norms that cut every update, and none

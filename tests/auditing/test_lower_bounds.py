@@ -28,6 +28,8 @@ from subjectdp.auditing.lower_bounds import (
 )
 from subjectdp.errors import PrivacyError
 
+pytestmark = pytest.mark.slow
+
 DELTA = 1e-5
 
 
@@ -53,7 +55,6 @@ def normal_scores(mu: float, runs: int, seed: int) -> tuple[np.ndarray, np.ndarr
     return generator.normal(mu, 1, runs).astype(np.float32), generator.normal(0, 1, runs).astype(np.float32)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.0])
 def test_the_bound_holds_and_comes_near(mu: float) -> None:
     truth = gdp_epsilon(mu, DELTA)
@@ -104,7 +105,6 @@ def test_known_bounds() -> None:
     assert one_run_epsilon(Guesses(1000, 500, 250), 1e-5) == 0.0
 
 
-@pytest.mark.slow
 def test_randomised_response_is_not_refuted() -> None:
     epsilon, m = 1.0, 400
     right = math.exp(epsilon) / (1 + math.exp(epsilon))
@@ -154,7 +154,6 @@ def test_steps_that_move_by_several_values_are_refused() -> None:
         least_epsilon(MixtureSteps(1.0, Shift((0.0, 1.0, 2.0), (0.5, 0.3, 0.2)), 3), 1e-5)
 
 
-@pytest.mark.slow
 def test_the_pages_ten_lines_print_what_the_page_says() -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert "subjectdp" not in code, "no code under test"

@@ -11,6 +11,8 @@ from benchmarks import gate, steps
 from benchmarks.gate import MARGIN, differentiable_items
 from benchmarks.methods import METHODS, Case, EngineStep, Problem, Target, make_problem, ours
 
+pytestmark = pytest.mark.slow
+
 PEER = "opacus_ghost"
 
 

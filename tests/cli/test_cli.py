@@ -29,6 +29,8 @@ from subjectdp.io.printing import clock
 from subjectdp.training.records import Recorder
 from subjectdp.training.rounds import Score
 
+pytestmark = pytest.mark.slow
+
 
 def test_runs(results: Path, capsys: Captured) -> None:
     listed = run_json(capsys, "runs", "--results", results)
@@ -209,7 +211,6 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.slow
 def test_commands_without_the_pipelines_packages_say_what_to_install() -> None:
     """As after ``pip install subjectdp``: no YAML, no pandas, no grimp."""
     plan = "--rounds 2 --steps-per-round 2 --sampling-probability 0.1 --noise-multiplier 2"

@@ -32,6 +32,8 @@ from subjectdp.data.embedded_writers import (
 from subjectdp.data.prepare import generate
 from subjectdp.errors import DataError
 
+pytestmark = pytest.mark.slow
+
 Item = tuple[int, np.ndarray]
 
 
@@ -206,7 +208,6 @@ def test_a_writer_is_the_same_whoever_else_takes_part(folder: Path, tmp_path: Pa
     assert set(images_of(tmp_path, writer_name(1))) == set(images_of(folder, writer_name(1)))
 
 
-@pytest.mark.slow
 def test_items_are_recognisable_and_writers_differ() -> None:
     """One nearest neighbour on downsized pixels: classes are far above chance, and one's own hand helps."""
     drawn = [draw_writer(1, writer, 120) for writer in range(14)]
@@ -249,7 +250,6 @@ def test_thinning_of_a_bar_and_a_dot() -> None:
     assert bitmap[0, 4:9, 2:18].all(), "the input stays as it was"
 
 
-@pytest.mark.slow
 def test_fields_hold_exact_distances_to_a_thin_line() -> None:
     fields = stroke_fields()
     assert fields.distance.shape == (len(FACES), 62, GRID, GRID)
@@ -262,7 +262,6 @@ def test_fields_hold_exact_distances_to_a_thin_line() -> None:
             assert abs(int(field[row, column]) / DISTANCE_UNIT - nearest) <= 0.5 / DISTANCE_UNIT + 1e-9
 
 
-@pytest.mark.slow
 def test_each_class_has_a_shape_of_its_own() -> None:
     fields = stroke_fields()
     for field, lends in zip(fields.distance, fields.lends, strict=True):

@@ -20,6 +20,8 @@ from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.probe import find_layout
 from subjectdp.errors import ModelError
 
+pytestmark = pytest.mark.slow
+
 ITEMS, STEPS, WIDTH, CLASSES = 6, 7, 8, 4
 TARGETS = torch.arange(ITEMS) % CLASSES
 
@@ -354,7 +356,6 @@ ALONE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [(7, 3, 5, 1, 2, 6), (7,) * ITEMS], ids=["lengths", "one length"])
 @pytest.mark.parametrize("name", ALONE)
 def test_modules_through_which_items_go_alone(name: str, lengths: tuple[int, ...]) -> None:

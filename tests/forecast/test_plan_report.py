@@ -19,8 +19,9 @@ from subjectdp.forecast import plan_report
 from subjectdp.forecast.plan_report import COUNTS, PARTITION, PREPARED, _span, federation_of, forecast
 from training import small_world
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize("algorithm", ["fed_avg", "local_item_dp", "higrad_avg_dp:v1", "local_group_dp"])
 def test_the_plan_says_what_the_run_will_state(tmp_path, algorithm):
     run = small_run(algorithm=algorithm)
@@ -67,7 +68,6 @@ def test_finished_runs_are_counted_and_not_left(tmp_path):
     assert row.hours == row.hours_a_run > 0, "one of two is left"
 
 
-@pytest.mark.slow
 def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
     content = {
         "name": "small",

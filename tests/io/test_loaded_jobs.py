@@ -13,7 +13,10 @@ import pytest
 
 from subjectdp.io.loaded_jobs import loaded_jobs
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs sockets that keep messages apart")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs sockets that keep messages apart"),
+]
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 Jobs = tuple[dict[str, str], int]
 PARENT = "import os; print('parent', os.getppid(), 'pid', os.getpid(), flush=True)\n"
@@ -131,7 +134,6 @@ def test_without_its_process_a_job_loads_for_itself(tmp_path: Path) -> None:
     assert told(process) == (os.getpid(), process.pid)
 
 
-@pytest.mark.slow
 def test_the_loaded_process_has_one_thread_and_ends_with_its_block(tmp_path: Path) -> None:
     body = "import sys; print(len(os.listdir('/proc/self/task')), 'torch' in sys.modules)"
     deadline = time.monotonic() + 60
@@ -155,7 +157,6 @@ def test_a_block_that_ends_first_ends_the_loading(capfd: pytest.CaptureFixture[s
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.slow
 def test_jobs_that_outlive_snakemake_do_not_hold_the_command_up(tmp_path: Path) -> None:
     deadline, running = time.monotonic() + 60, None
     with loaded_jobs() as environment:

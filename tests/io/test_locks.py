@@ -16,6 +16,8 @@ from subjectdp.errors import StorageError
 from subjectdp.io import locks
 from subjectdp.io.locks import LockedError, owned
 
+pytestmark = pytest.mark.slow
+
 LIBRARY = Path(__file__).parents[2] / "workflow" / "lib"
 HOLDER = """
 import os, signal, sys, time

@@ -41,6 +41,8 @@ from subjectdp.training.device_data import INK_SCALE, INK_SHIFT, DeviceDataset, 
 from subjectdp.training.run import train_run
 from training import small_world
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PAPER = -0.17 / 0.33
 SEEDS = {WEIGHTS: 20_260_517, TYPEFACES: 20_261_123}  # of the writers of the features; those of the head have one more
@@ -70,7 +72,6 @@ def test_no_scenario_and_no_default_draws_the_writers_of_the_pretraining() -> No
     assert EmbeddedConfig().seed not in taken
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("typefaces", [False, True])
 def test_the_head_of_the_package_knows_synthetic_characters_of_other_writers(tmp_path: Path, typefaces: bool) -> None:
     data = DataConfig(dataset="femnist", embedded=EmbeddedConfig(subjects=8, items_per_subject=40, seed=77))
@@ -118,7 +119,6 @@ def test_resident_features_are_those_of_the_used_items(tmp_path: Path) -> None:
     assert not data.batch(np.array([5]))[0].any(), "not used, not computed"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["local_item_dp", "fed_avg"])
 def test_a_run_on_features_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
     """It is the run that computes them each time."""
@@ -226,7 +226,6 @@ def test_the_features_know_glyphs_that_they_have_not_seen() -> None:
     assert 0.6 < float(found.square().sum(1).mean()) < 1.6
 
 
-@pytest.mark.slow
 def test_the_strokes_script_makes_a_file_as_the_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

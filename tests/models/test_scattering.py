@@ -14,6 +14,8 @@ from subjectdp.models.fixed import NormalisedScattering
 from subjectdp.models.scattering import Scattering, low_pass, morlet, random_curves
 from subjectdp.noise.keys import Purpose, numpy_generator
 
+pytestmark = pytest.mark.slow
+
 SIDE, MARGIN = 36, 4  # 28 pixels and four mirrored ones on each side
 
 
@@ -79,7 +81,6 @@ def test_wavelets_have_mean_zero_and_the_low_pass_has_mass_one() -> None:
     assert average.sum() == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.slow
 def test_all_orders_are_what_sums_over_pixels_give() -> None:
     transform, image = Scattering(2, 4), images(1)
     found = transform(image)[0].double().numpy()

@@ -22,6 +22,8 @@ from subjectdp.noise.skellam import (
     skellam_variance,
 )
 
+pytestmark = pytest.mark.slow
+
 SIZE = 60_000
 
 

@@ -23,6 +23,8 @@ from subjectdp.report.results_page import ResultSources, write_results_page
 from subjectdp.report.targets import Verdict
 from subjectdp.results.collect import FigureInputs, collect_scenario
 
+pytestmark = pytest.mark.slow
+
 TARGETS = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 
 
@@ -134,7 +136,6 @@ SWEEP = [{"seed": [0, 1], "algorithm": "fed_avg"}, {"name": "more: of it", "seed
 GENERATED = {"name": "embedded", "description": "d", "synthetic_note": "Generated glyphs.", "sweep": SWEEP}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("config", [GENERATED, {"name": "real"}, {}])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_captions_render_without_complaint(path: Path, config: dict[str, object]) -> None:

@@ -20,6 +20,8 @@ from subjectdp.report.paper_accounting import AUDITED, is_accounted, paper_facts
 from subjectdp.report.scorecard import COLUMNS, Evidence, measure_rounds, scorecard
 from subjectdp.report.targets import Measured, Target, Verdict, judge, read_targets, verdict_counts
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).resolve().parents[2] / "config" / "targets.csv"
 TARGETS = {target.id: target for target in read_targets(FILE)}
 ALL = ["fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3"]
@@ -56,7 +58,6 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     return evidence(tmp_path_factory.mktemp("paper"), [*at_paper_scale(ALL), *skewed])
 
 
-@pytest.mark.slow
 def test_numbers_at_the_papers_setting_are_means_with_intervals(paper: Evidence) -> None:
     row = card(paper, "v1-femnist-local-item").iloc[0]
     runs = paper.runs[paper.runs["label"] == "LocalItemDP"]["final_test_accuracy"] * 100
@@ -103,7 +104,6 @@ def test_small_real_data_decide_orders_and_nothing_else(tmp_path: Path) -> None:
     assert table.loc["v3-femnist-items", "ours"] == 50.0
 
 
-@pytest.mark.slow
 def test_generated_data_decide_nothing(tmp_path: Path) -> None:
     found = evidence(tmp_path, grid(ALL, ["femnist", "shakespeare"], [0, 1, 2], rounds=12))
     table = scorecard(list(TARGETS.values()), found)
@@ -149,7 +149,6 @@ def test_sampling_and_table_1_are_judged_without_runs() -> None:
     assert card(off, "v1-femnist-subjects-per-batch")["verdict"].tolist() == ["differs"]
 
 
-@pytest.mark.slow
 def test_what_is_not_run_comes_last_and_every_verdict_is_counted(paper: Evidence) -> None:
     table = scorecard(list(TARGETS.values()), paper)
     assert list(table.columns) == list(COLUMNS)
@@ -214,7 +213,6 @@ def test_stability_and_the_order_of_bounds() -> None:
     assert card(wide, "v3-stability-local-group-dp")["verdict"].tolist() == ["refuted"]
 
 
-@pytest.mark.slow
 def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     """Rounds by hand; UserLDP's noise is Gaussian without sampling, whose μ at (4, 1e-5) is a printed value."""
     ids = ["v1-femnist-rounds", "v3-shakespeare-rounds", "v0-local-rounds", "v1-claim-user", "v3-claim-user"]
@@ -288,7 +286,6 @@ def test_what_accounting_cannot_answer_is_refused(tmp_path: Path) -> None:
         write_paper_accounting([joint], tmp_path / "a.parquet")
 
 
-@pytest.mark.slow
 def test_claims_have_the_noise_of_opacus_and_plds_beside_it(tmp_path: Path) -> None:
     """The subject-level papers used Opacus' RDP accountant, which asks for 6 to 7 % more noise than PLD."""
     table = write_paper_accounting([TARGETS["v1-claim-user"]], tmp_path / "a.parquet", tmp_path)

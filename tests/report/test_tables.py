@@ -20,6 +20,8 @@ from subjectdp.report.make_table import TABLES
 from subjectdp.report.tables import LEADS, leads, runs_summary, statistics_comparison
 from subjectdp.results.collect import collect_scenario
 
+pytestmark = pytest.mark.slow
+
 RULES = Path(__file__).resolve().parents[2] / "workflow" / "rules"
 
 

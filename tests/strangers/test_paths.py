@@ -30,6 +30,8 @@ from subjectdp.report.targets import read_targets
 from subjectdp.results.collect import collect_scenario
 from subjectdp.training.run import train_run
 
+pytestmark = pytest.mark.slow
+
 TARGETS = SCENARIOS.parent / "targets.csv"
 
 

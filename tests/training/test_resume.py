@@ -21,7 +21,7 @@ from training.small_world import outcome, resumed_after
 
 ROUNDS, STEPS = 5, 6  # local steps: two at each of three silos
 STATEMENTS = run_module._privacy
-pytestmark = pytest.mark.usefixtures("quick_statements")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_statements")]
 
 
 class World:
@@ -129,7 +129,6 @@ def test_a_run_killed_once_states_the_same_epsilon_and_another_seed_ends_otherwi
     assert all(other[part] != undisturbed[part] for part in other)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_between_rounds_makes_a_last_checkpoint(world: World, signum: int) -> None:
     undisturbed = world.train("undisturbed", every=False)
@@ -156,7 +155,6 @@ def signal_at_check(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:
     return asked
 
 
-@pytest.mark.slow
 def test_a_signal_in_a_round_waits_for_the_local_step_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         asked = signal_at_check(patch, 0)
@@ -179,7 +177,6 @@ def test_a_signal_in_the_first_round_leaves_nothing(world: World, monkeypatch: p
     assert not (world.folder / "stopped/checkpoints").exists()
 
 
-@pytest.mark.slow
 def test_a_signal_while_the_results_are_written_loses_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     write = run_module.Recorder.write
 
@@ -253,7 +250,6 @@ def test_a_damaged_checkpoint_is_refused_and_the_previous_one_used(
     assert resumed_after(folder) == [2] and outcome(folder) == outcome(undisturbed)
 
 
-@pytest.mark.slow
 def test_two_damaged_checkpoints_mean_a_new_start(world: World) -> None:
     undisturbed = world.train("undisturbed", every=False)
     world.killed("run", 4)
@@ -264,7 +260,6 @@ def test_two_damaged_checkpoints_mean_a_new_start(world: World) -> None:
     assert resumed_after(folder) == [] and outcome(folder) == outcome(undisturbed)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_of_other_settings_is_refused(world: World) -> None:
     undisturbed = world.train("undisturbed", every=False, seed=1)
     world.killed("run", 3)
@@ -290,7 +285,6 @@ def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World) ->
     assert Checkpoints(same.folder, {"run_id": identity["run_id"]}, report=lines.append).latest() is None
 
 
-@pytest.mark.slow
 def test_settings_of_speed_and_another_place_keep_the_checkpoint(world: World) -> None:
     world.killed("run", 3)
     (world.folder / "run").rename(world.folder / "moved")
@@ -347,7 +341,6 @@ def test_a_finished_run_that_was_damaged_is_trained_again(world: World, name: st
     assert outcome(folder) == before
 
 
-@pytest.mark.slow
 def test_what_an_earlier_attempt_left_half_goes_away(world: World) -> None:
     folder = world.train("run")
     before = outcome(folder)

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from subjectdp.api.accounting import account, calibrate, mechanism
 from subjectdp.api.counts import Counts
 from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
-from subjectdp.api.private_step import PlainPassGuard, PrivateLoss, PrivateModule, PrivateStep, item_losses
+from subjectdp.api.private_step import PrivateLoss, PrivateModule, PrivateStep, item_losses, refuse_second_training
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
@@ -163,6 +163,8 @@ class SubjectPrivacyEngine(Spending):
         """
         if self._plan is not None:
             raise ConfigError("Expected a new SubjectPrivacyEngine for each training, this one has made one private.")
+        if not isinstance(settings, PrivacySettings):
+            raise expected("settings", type(settings).__name__, "PrivacySettings")
         settings.check()
         keep_freed_memory()
         items, batch_size = check_loader(data_loader)
@@ -275,6 +277,8 @@ def clip_sum(
     check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
     items = number_of(targets)
+    if number_of(inputs) != items:
+        raise expected("inputs", f"{number_of(inputs)} items", f"as many items as targets, {items}")
     some, wanted = (taken(values, _tried(items)) for values in (inputs, targets))
     layout = find_layout(module, trained_parameters(module), some)
     flat = FlatParameters(copied(module).train(module.training), layout.trained)
@@ -334,6 +338,9 @@ def check_parameters(module: nn.Module) -> None:
     for name, parameter in parameters.items():
         if parameter.dtype is not torch.float32:
             raise ModelError(f"Expected float32 parameters to train, {name!r} is {parameter.dtype}.")
+    places = [parameter.data_ptr() for parameter in parameters.values() if parameter.numel()]
+    if len(set(places)) < len(places):
+        raise ModelError("Expected parameters with memory of their own, two share it: assign one nn.Parameter to both.")
     devices = {str(parameter.device) for parameter in module.parameters()}
     if len(devices) > 1:
         raise ModelError(f"Expected all parameters on one device, they are on {', '.join(sorted(devices))}.")
@@ -351,13 +358,9 @@ def _tried(items: int) -> list[int]:
 
 def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
     check_parameters(module)
-    if isinstance(module, PrivateModule) or any(
-        isinstance(hook, PlainPassGuard) and hook.step for hook in module._forward_pre_hooks.values()
-    ):
-        raise ModelError(
-            "Expected a module that no engine has made private yet. For a new training, such as a further round of a "
-            "federation, keep the engine (its epsilon counts all rounds), or give copy.deepcopy(module)."
-        )
+    refuse_second_training(module)
+    if not isinstance(optimizer, Optimizer):
+        raise expected("optimizer", type(optimizer).__name__, "one of torch, not one that wraps it")
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     if held != {id(parameter) for parameter in trained_parameters(module).values()}:
         raise expected("trained parameters of the optimiser", len(held), "exactly those of the module")

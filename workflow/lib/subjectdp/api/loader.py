@@ -141,6 +141,8 @@ def check_loader(loader: DataLoader[Any]) -> tuple[int, int]:
         DataError: a data set without items by position.
         ConfigError: a batch size or a sampler that the private loader cannot honour.
     """
+    if not isinstance(loader, DataLoader):
+        raise expected("data_loader", type(loader).__name__, "a DataLoader of torch")
     length = getattr(loader.dataset, "__len__", None)
     if length is None or not hasattr(loader.dataset, "__getitem__"):
         raise expected("data set", type(loader.dataset).__name__, "one with a length and items by position", DataError)

@@ -64,7 +64,7 @@ class PrivateStep:
         self.abandon()
         for parameter in self.parameters:  # plain training afterwards stays possible
             parameter.requires_grad_(True)
-        engine.flat.model.register_forward_pre_hook(PlainPassGuard(self))
+        guard(engine.flat.model, self)
 
     def abandon(self) -> None:
         """Forgets a step that was begun and not released."""
@@ -112,16 +112,23 @@ class PrivateStep:
 
     def _in_parts(self, inputs: Call, parts: tuple[Part, ...]) -> Any:
         """The output without a graph; :meth:`backward` runs each part again, under the same state of the generators."""
-        pieces, device = [], self.engine.flat.vector.device
+        pieces, sizes, device = [], [], self.engine.flat.vector.device
         for part in parts:
             self._passes.append(_Pass(part, None, _generators(device)))
-            output, _ = self.engine.record(taken(inputs, part.items))  # its graph goes at once
+            given = taken(inputs, part.items)
+            sizes.append((number_of(given),))
+            output, _ = self.engine.record(given)  # its graph goes at once
             pieces.append(tree_map(lambda each: each.detach() if isinstance(each, Tensor) else each, output))
         order = torch.argsort(torch.cat([torch.arange(number_of(inputs))[part.items] for part in parts]))
 
         def whole(*each: Any) -> Any:
             if not isinstance(each[0], Tensor):
                 return each[0]
+            if [piece.shape[:1] for piece in each] != sizes:
+                raise ModelError(
+                    "Expected outputs with their items in the first dimension where a mini-batch goes in parts, got "
+                    f"{_shapes(pieces[0])}: return them so, or raise batch_size."
+                )
             joined = torch.cat(each)[order.to(each[0].device)]
             return joined.requires_grad_() if joined.is_floating_point() else joined
 
@@ -163,7 +170,7 @@ class PrivateStep:
                     with _generators_at(each.generators), precision:
                         output, tape = self.engine.record(taken(inputs, items))
                     own = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
-                    terms = [(o * s[items]).flatten(1).sum(1) for o, s in zip(own, slopes, strict=True)]
+                    terms = [(o * s[items]).reshape(len(o), -1).sum(1) for o, s in zip(own, slopes, strict=True)]
                     own_losses = torch.stack(terms).sum(0)
                 own_weights = None if weights is None else weights[items]
                 clip = Clip(each.part.grouping, self.clip_norm, own_weights, grouped=self.grouped)
@@ -263,23 +270,43 @@ class PrivateStep:
 def _equal(given: Tensor, loaded: Tensor) -> bool:
     if given.dim() == 0 or given.numel() != loaded.numel() or len(given) != len(loaded):
         return False
-    return torch.equal(given.reshape(-1), loaded.to(given.device, given.dtype).reshape(-1))
+    own, other = given.reshape(-1), loaded.to(given.device, given.dtype).reshape(-1)
+    return bool(((own == other) | (own.isnan() & other.isnan())).all())
+
+
+def guard(module: nn.Module, owner: Any) -> None:
+    """Marks the module and its trained parts as those of a training, ``owner``, which says whether it is ``busy``."""
+    for each in module.modules():
+        if any(parameter.requires_grad for parameter in each.parameters()):
+            each.register_forward_pre_hook(PlainPassGuard(owner))
+
+
+def refuse_second_training(module: nn.Module) -> None:
+    """Raises ModelError for a module of which a part is in a private training already: ε of one is not that of both."""
+    hooks = (hook for each in module.modules() for hook in each._forward_pre_hooks.values())
+    if isinstance(module, PrivateModule) or any(isinstance(hook, PlainPassGuard) and hook.step for hook in hooks):
+        raise ModelError(
+            "Expected a module that no engine has made private yet. For a new training, such as a further round of a "
+            "federation, keep the engine (its epsilon counts all rounds), or give copy.deepcopy(module)."
+        )
 
 
 class PlainPassGuard:
-    """A hook that refuses a plain training pass of the module in the middle of a private step.
+    """A hook that refuses a plain training pass of the module, or of a part, in the middle of a private step.
 
     Copies of the module have one that guards nothing.
     """
 
-    def __init__(self, step: PrivateStep | None = None) -> None:
+    changes_nothing = True  # for layer rules
+
+    def __init__(self, step: Any = None) -> None:
         self.step = step
 
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         if self.step is not None and self.step.busy and module.training and torch.is_grad_enabled():
             raise PrivacyError(
-                "Expected the model that make_private returned, the module itself was called in the middle of a "
-                "private step: nothing would clip its gradient."
+                "Expected the model that make_private returned, the module itself, or a part of it, was called in the "
+                "middle of a private step: nothing would clip its gradient."
             )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -337,6 +364,11 @@ class PrivateModule(nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        inner = self.__dict__.get("_modules", {}).get("module")
+        own = inner is None or name in self.__dict__ or name.startswith("_") or not hasattr(inner, name)
+        super().__setattr__(name, value) if own else setattr(inner, name, value)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError(
             "A private model cannot be pickled or copied: it belongs to its engine. Save or copy model.module."
@@ -383,6 +415,7 @@ class _Backward(torch.autograd.Function):
 
 _SUMS = {"add", "sub", "rsub", "neg", "negative", "iadd", "isub", "radd"}
 _FACTORS = {"mul", "rmul", "div", "truediv", "true_divide", "imul", "itruediv", "multiply", "divide"}
+_OF_ONE_NUMBER = {"mean", "sum", "float"}  # as in loops around losses of items
 _OF_THE_GRAPH = {"backward", "get", "register_hook", "retain_grad"}
 
 
@@ -404,10 +437,14 @@ class PrivateMean(Tensor):
                     "Expected the private loss to be multiplied by a number, or added to a term without items. A "
                     "tensor's value may depend on the items (that of a GradScaler is not needed): use float(factor)."
                 )
+        elif func.__name__ in _OF_ONE_NUMBER and len(args) == 1 and not kwargs:
+            return args[0]
         elif name not in _OF_THE_GRAPH:
             with torch._C.DisableTorchFunctionSubclass():
-                args = [each.detach().as_subclass(Tensor) if isinstance(each, cls) else each for each in args]
-                return func(*args, **kwargs)
+                plain = tree_map(
+                    lambda each: each.detach().as_subclass(Tensor) if isinstance(each, cls) else each, args
+                )
+                return func(*plain, **kwargs)
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
@@ -440,7 +477,10 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     reduction = getattr(criterion, "reduction", None)
     if reduction is not None:
         criterion = copy.copy(criterion)
-        criterion.reduction = "none"
+        try:
+            criterion.reduction = "none"
+        except AttributeError as problem:
+            raise ModelError(f"Expected a criterion whose reduction can be set to none: {problem}.") from problem
 
     def losses(outputs: Any, targets: Any) -> Tensor:
         try:

@@ -23,12 +23,14 @@ from subjectdp.api.accounting import mechanism, words_of_the_api
 from subjectdp.api.counts import Counts
 from subjectdp.api.engine import TRIED_AGAIN, check_parameters, inputs_and_targets, trained_engine, trained_parameters
 from subjectdp.api.loader import check_loader
+from subjectdp.api.private_step import guard, refuse_second_training
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import untuned_schedule
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.names import numbered
 from subjectdp.data.partition import Partition
 from subjectdp.engine.batches import tensors_in
+from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layout import in_words, refuse_by_name
 from subjectdp.engine.probe import check_keeps_nothing, check_model
 from subjectdp.errors import (
@@ -209,6 +211,8 @@ class SubjectRelease(Spending):
         ModelError: a module that cannot be trained, with the reason.
     """
 
+    busy = False  # its module may be used between rounds
+
     def __init__(
         self,
         module: nn.Module,
@@ -218,9 +222,12 @@ class SubjectRelease(Spending):
         silos: Sequence[Any],
         settings: ReleaseSettings,
     ) -> None:
+        if not isinstance(settings, ReleaseSettings):
+            raise expected("settings", type(settings).__name__, "ReleaseSettings")
         settings.check()
         keep_freed_memory()
         check_parameters(module)
+        refuse_second_training(module)
         self.module, self.settings = module, settings
         counts, partition = _federated(subjects, silos, check_loader(data_loader)[0])
         self._seed = secrets.randbits(256) if settings.seed is None else settings.seed
@@ -248,6 +255,7 @@ class SubjectRelease(Spending):
         )
         self._model = GlobalModel(self._federation)
         self._trainable(True)
+        guard(module, self)
 
     def round(self) -> None:
         """One round: draws people, trains each silo, adds noise and moves the module.
@@ -259,8 +267,7 @@ class SubjectRelease(Spending):
         if self._steps >= self.settings.rounds:
             raise PrivacyError(f"Expected at most {self.settings.rounds} rounds: the noise was made for them.")
         flat = self._federation.engine.flat
-        if list(trained_parameters(self.module)) != list(flat.parameters):
-            raise PrivacyError("Expected the trained parameters of the first round: make a new SubjectRelease.")
+        self._check_as_left(flat)
         before, kept = self._model.state(), [each.clone() for each in self.module.buffers()]
         if self._steps in TRIED_AGAIN:
             self._try()
@@ -277,6 +284,19 @@ class SubjectRelease(Spending):
         finally:
             self._trainable(True)
             flat.load(self._model.reported)
+
+    def _check_as_left(self, flat: FlatParameters) -> None:
+        """Raises PrivacyError for other parameters, or other values, than the last round left."""
+        trained, left = trained_parameters(self.module), flat.views(self._model.reported)
+        if list(trained) != list(flat.parameters):
+            raise PrivacyError("Expected the trained parameters of the first round: make a new SubjectRelease.")
+        for name, view in flat.views(flat.vector).items():
+            same = trained[name].data_ptr() == view.data_ptr()
+            if not same or not torch.equal(trained[name].nan_to_num(), left[name].nan_to_num()):
+                raise PrivacyError(
+                    f"Expected the module as the last round left it, {name!r} was changed: load weights before "
+                    "SubjectRelease is made, or its own state by load_state_dict."
+                )
 
     def _check_buffers(self, kept: list[Tensor]) -> None:
         for (name, now), before in zip(self.module.named_buffers(), kept, strict=True):

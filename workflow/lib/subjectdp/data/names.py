@@ -59,6 +59,8 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
     """
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
         value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, tuple) and value:
         return ", ".join(person(part, kind, where) for part in value)
     if isinstance(value, bytes):

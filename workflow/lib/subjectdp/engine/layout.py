@@ -49,7 +49,8 @@ class Layout:
 
 def rule_of(module: nn.Module) -> LayerRule | None:
     """The rule of a layer's class; None where there is none."""
-    if "forward" in vars(module) or module._forward_pre_hooks:
+    hooks = [each for each in module._forward_pre_hooks.values() if not getattr(each, "changes_nothing", False)]
+    if "forward" in vars(module) or hooks:
         return None
     if type(module) is nn.LSTM:
         return LSTMRule() if recurrent.supports(module) else None

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from subjectdp.engine.batches import Inputs, call, number_of, taken
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
@@ -34,6 +34,8 @@ TRIED = 5
 """Items that a model is tried on, from all over the data."""
 
 _ALIKE = 0.02  # relative tolerance of norms and of each parameter's gradient: kernels may differ between batch sizes
+_STAYS = 2e-6  # relative, of losses in batches of one size
+_NEXT_TO_NOTHING = 1e-12  # of the whole gradient
 _OF_ALL = 1e-3  # and of the whole gradient, for parameters whose part is next to nothing
 
 
@@ -55,6 +57,7 @@ def check_model(
     """
     with _trial(model, item_loss, inputs, targets, layout) as trial:
         unused = trial.check_with_loop()
+        trial.check_others_stay()
         trial.check_among_copies()
     return_freed_memory()
     return unused
@@ -147,7 +150,14 @@ class _Trial:
     def check_left_alone(self) -> None:
         trial = self._copied()
         with torch.no_grad():
-            call(trial, self.inputs)
+            output = tree_map(
+                lambda each: each.detach() if isinstance(each, Tensor) else each, call(trial, self.inputs)
+            )
+        if self.item_loss(output, self.targets).requires_grad:
+            raise ModelError(
+                "Expected a criterion of outputs and targets, it reads parameters that are trained: compute what it "
+                "needs in the module, or add a term of the weights in the loop."
+            )
         before = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         for name, value in (dict(trial.named_parameters()) | dict(trial.named_buffers())).items():
             if not torch.equal(value, before[name]):
@@ -215,6 +225,26 @@ class _Trial:
             del found, loss
         for parameter in parameters.values():
             parameter.requires_grad_(False)
+
+    def check_others_stay(self) -> None:
+        """Another item in one's place must leave the losses of the others as they are, however little it weighs."""
+        quiet = _without_dropout(self._copied(), self.inputs)
+
+        def losses(places: Tensor) -> Tensor:
+            _seed()
+            inputs, targets = (taken(values, places) for values in (self.inputs, self.targets))
+            return self.item_loss(call(quiet, inputs), targets).nan_to_num()
+
+        places = torch.arange(self.items)
+        with torch.no_grad():
+            for item in {0, self.items - 1} if self.items > 1 else ():
+                usual, moved = losses(places), losses(places.where(places != item, (item + 1) % self.items))
+                moved[item] = usual[item]
+                if not torch.allclose(moved, usual, rtol=_STAYS, atol=_STAYS * float(usual.abs().max())):
+                    raise ModelError(
+                        "Expected a model and a loss that treat items one by one: with another item in one's place, "
+                        "the losses of others change."
+                    )
 
     def check_among_copies(self) -> None:
         engine, items = self._engine(self._copied(), training=True), self.items
@@ -287,7 +317,8 @@ def _compare(engine: ClippingEngine, total: Tensor, wanted: Tensor) -> None:
     whole = float(wanted.norm())
     differences = engine.flat.views(total.sub_(wanted))
     for (name, difference), right in zip(differences.items(), engine.flat.views(wanted).values(), strict=True):
-        if not float(difference.norm()) <= _ALIKE * float(right.norm()) + _OF_ALL * whole:
+        dropped = float(right.norm()) > _NEXT_TO_NOTHING * whole and torch.equal(difference, -right)
+        if dropped or not float(difference.norm()) <= _ALIKE * float(right.norm()) + _OF_ALL * whole:
             raise ModelError(
                 f"Expected a model and a loss that treat items one by one, and parameters used by their own layer "
                 f"alone: the clipped gradient of {name!r} is not that of a loop over items."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import operator
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -101,7 +102,7 @@ class SiloSizes:
             self._check_room(place, silo, None)
 
     def _checked(self, key: str, values: Any) -> tuple[Any, ...]:
-        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        if isinstance(values, str | Mapping | Set) or not isinstance(values, Iterable):
             raise expected(f"{key} of SiloSizes", values, "a list, one value for each silo")
         each = tuple(values)
         if key == "silos":
@@ -142,18 +143,20 @@ def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
     """
     where = Path(path)
     try:
-        reader = csv.DictReader(where.read_text(encoding="utf-8-sig").splitlines(), skipinitialspace=True)
-        rows, names = list(reader), reader.fieldnames or ()
-    except (OSError, UnicodeDecodeError) as problem:
+        text = io.StringIO(where.read_text(encoding="utf-8-sig"), newline="")
+        reader = csv.DictReader(text, skipinitialspace=True)
+        rows, names = [(reader.line_num, row) for row in reader], reader.fieldnames or ()
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise DataError(f"Cannot read {where}: {problem}.") from problem
     known = [name for name in ("silo", "items", "people", "cap") if rows and name in names]
     if known[:2] != ["silo", "items"] or len(known) < len(names):
         raise DataError(f"{where}, line 1: expected the columns silo and items, and perhaps people and cap.")
     found: dict[str, list[int]] = {}
-    for line, row in enumerate(rows, 2):
+    for line, row in rows:
         name, numbers = person(row["silo"], "a silo", f"{where}, line {line}"), [_whole(row[key]) for key in known[1:]]
-        more = any(map(str.strip, row.get(None, ())))  # cells beyond the header
-        if more or name in found or any(number is None or not 1 <= number <= _LARGEST for number in numbers):
+        beyond: Any = dict(row).get(None, ())  # cells that no column has
+        wrong = any(number is None or not 1 <= number <= _LARGEST for number in numbers)
+        if wrong or name in found or any(map(str.strip, beyond)):
             raise DataError(f"{where}, line {line}: expected another silo, and whole numbers from 1 on.")
         found[name] = [number for number in numbers if number is not None]
     columns: dict[str, Any] = dict(zip(known[1:], zip(*found.values(), strict=True), strict=True))
@@ -181,7 +184,7 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
     except UnicodeDecodeError as problem:
         line = problem.object[: problem.start].count(b"\n") + 1
         raise DataError(f"{where}, line {line}: expected text in UTF-8.") from problem
-    reader = csv.reader(text.splitlines())
+    reader = csv.reader(io.StringIO(text, newline=""))
     header = [name.strip() for name in next(reader, [])]
     if not set(COLUMNS) <= set(header):
         found = ", ".join(header) or "nothing"
@@ -193,7 +196,10 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
         )
     columns = operator.itemgetter(*map(header.index, COLUMNS))
     lines = ((f"{where}, line {reader.line_num}", row) for row in reader if any(map(str.strip, row)))
-    return _counted(str(where), ((place, columns(row) if _fits(row, header) else None) for place, row in lines))
+    try:
+        return _counted(str(where), ((place, columns(row) if _fits(row, header) else None) for place, row in lines))
+    except csv.Error as problem:
+        raise DataError(f"{where}, line {reader.line_num}: {problem}.") from problem
 
 
 def _fits(row: list[str], header: list[str]) -> bool:
@@ -272,6 +278,12 @@ def _rows_of(source: Source) -> Iterable[Any]:
         if len(set(lengths.values())) > 1:
             raise expected("columns of the counts", lengths, "equally long", DataError)
         return zip(*(source[name] for name in COLUMNS), strict=True)
+    named = [name for name in getattr(getattr(source, "index", None), "names", ()) if name is not None]
+    if columns is None and named:
+        if sorted(named) != ["silo", "subject"]:
+            allowed = "named subject and silo, or not at all: rename_axis(['subject', 'silo'])"
+            raise expected("the index of the counts", named, allowed, DataError)
+        source = source.reorder_levels(["subject", "silo"])
     if isinstance(source, Mapping) or (columns is None and hasattr(source, "index") and hasattr(source, "items")):
         return ((*key, items) if isinstance(key, tuple) else None for key, items in source.items())
     if columns is not None or not isinstance(source, Iterable):

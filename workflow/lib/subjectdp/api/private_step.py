@@ -466,12 +466,8 @@ class PlainMean(Tensor):
         return result.as_subclass(cls) if func.__name__.strip("_") in _SUMS | _FACTORS else result
 
 
-def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
-    """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
-
-    An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``.
-    ModelError for a criterion that has parameters to train.
-    """
+def _unreduced(criterion: Any) -> tuple[Any, str | None]:
+    """The criterion that returns losses, and the reduction that it had."""
     if isinstance(criterion, nn.Module) and any(each.requires_grad for each in criterion.parameters()):
         raise ModelError("Expected a criterion without parameters to train: make them the module's, or freeze them.")
     reduction = getattr(criterion, "reduction", None)
@@ -481,6 +477,16 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
             criterion.reduction = "none"
         except AttributeError as problem:
             raise ModelError(f"Expected a criterion whose reduction can be set to none: {problem}.") from problem
+    return criterion, reduction
+
+
+def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
+    """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
+
+    An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``.
+    ModelError for a criterion that has parameters to train.
+    """
+    criterion, reduction = _unreduced(criterion)
 
     def losses(outputs: Any, targets: Any) -> Tensor:
         try:

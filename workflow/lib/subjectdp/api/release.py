@@ -222,12 +222,8 @@ class SubjectRelease(Spending):
         silos: Sequence[Any],
         settings: ReleaseSettings,
     ) -> None:
-        if not isinstance(settings, ReleaseSettings):
-            raise expected("settings", type(settings).__name__, "ReleaseSettings")
-        settings.check()
+        self._check(module, settings)
         keep_freed_memory()
-        check_parameters(module)
-        refuse_second_training(module)
         self.module, self.settings = module, settings
         counts, partition = _federated(subjects, silos, check_loader(data_loader)[0])
         self._seed = secrets.randbits(256) if settings.seed is None else settings.seed
@@ -284,6 +280,14 @@ class SubjectRelease(Spending):
         finally:
             self._trainable(True)
             flat.load(self._model.reported)
+
+    @staticmethod
+    def _check(module: nn.Module, settings: ReleaseSettings) -> None:
+        if not isinstance(settings, ReleaseSettings):
+            raise expected("settings", type(settings).__name__, "ReleaseSettings")
+        settings.check()
+        check_parameters(module)
+        refuse_second_training(module)
 
     def _check_as_left(self, flat: FlatParameters) -> None:
         """Raises PrivacyError for other parameters, or other values, than the last round left."""

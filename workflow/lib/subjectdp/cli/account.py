@@ -333,12 +333,10 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
     batch = options.batch_size
     if batch is not None and batch > min(facts.items):
         raise expected("--batch-size", batch, f"at most {min(facts.items)}, the items of the smallest silo")
-    sampling = SamplingMethod.POISSON_SUBJECTS if chosen.samples_subjects else SamplingMethod(options.sampling)
     return replace(
         scheduled_settings(chosen, facts, schedule_of(options)),
         mode=AccountingMode(options.mode),
         horizontal=Horizontal(options.horizontal),
-        sampling=sampling,
         epsilon=options.epsilon,
         delta=options.delta,
         noise_multiplier=options.noise_multiplier,

@@ -132,7 +132,7 @@ def init(options: argparse.Namespace) -> None:
     print_table(("column", "kind", "values", "missing"), [_described(frame[name]) for name in frame.columns])
     given = {**_asked(options), "source": "table", "path": str(path.resolve())}
     numbering = [name for name in frame.columns if numbers_the_rows(frame[name])]
-    taken = {given["label"], given.get("silo"), *np.atleast_1d(given.get("subject", []))}
+    taken = {given["label"], given.get("silo"), *np.atleast_1d(given.get("subject", [])), *given.get("columns", [])}
     if dropped := [name for name in numbering if name not in taken]:
         given["drop"] = [*given.get("drop", []), *dropped]
     given["ranges"] = {**_ranges(frame, given), **given.get("ranges", {})}
@@ -210,8 +210,8 @@ def _scenario(name: str, data: Mapping[str, Any], content: Content, options: arg
     return _TEXT.format(
         name=name,
         table=Path(data["path"]).name,
-        epsilon=options.epsilon,
-        delta=options.delta,
+        epsilon=repr(options.epsilon).removesuffix(".0"),
+        delta=repr(options.delta),
         silos=silos,
         rounds=rule.rounds,
         clip_norm=rule.clip_norm,
@@ -228,12 +228,12 @@ _TEXT = """\
 # Made by subjectdp init. SubjectRelease clips a person once a round over all silos. Rounds, clip norm and rate follow
 # the rule without tuning: from the number of people and of weights, which are taken as public.
 name: {name}
-description: "{table}: plain, and with ε = {epsilon:g} for each person."
+description: "{table}: plain, and with ε = {epsilon} for each person."
 
 run:
 {ranges}  data: {data}
   partition: {{silos: {silos}}}
-  privacy: {{mode: sound, epsilon: {epsilon:g}, delta: {delta:g}}}
+  privacy: {{mode: sound, epsilon: {epsilon}, delta: {delta}}}
   training: {{rounds: {rounds}}}
   model: linear
 

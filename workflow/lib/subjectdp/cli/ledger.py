@@ -14,7 +14,8 @@ from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import UNITS, epsilon_of, find_run, read_manifest
 from subjectdp.config import load_scenario
 from subjectdp.data.partition import load_partition
-from subjectdp.errors import ConfigError, DataError, PrivacyError, expected
+from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number
+from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.printing import print_json, print_table
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
@@ -81,8 +82,7 @@ def recorded_manifests(files: Sequence[Path], manifests: Sequence[Mapping[str, A
         raise expected("data sets beside JSON files", len(data), "one: the people whose data the files are of")
     where = data[0] if data else {"dataset": "people of the files", "source": "json"}
     for file in files:
-        content, plan = recorded(Path(), str(file))
-        plan = replace(plan, rounds=int(content.get("steps", plan.rounds)))
+        _, plan = recorded(Path(), str(file))
         yield {
             "run_id": str(file),
             "config": {"seed": -1, "data": where},  # the seed of all trainings whose seed no record has
@@ -162,17 +162,24 @@ def write_page(plan: PrivacyPlan, privacy: Mapping[str, Any], of: str, output: s
 
 
 def recorded(results: Path, name: str) -> tuple[dict[str, Any], PrivacyPlan]:
-    """What a JSON file, or a finished run's manifest, holds, and its plan. Raises DataError where there is none."""
+    """What a JSON file, or a finished run's manifest, holds, and its plan; of an engine's state that of its steps.
+
+    Raises DataError where there is none, or where a sealed file was changed.
+    """
     of_run = not name.endswith(".json")
     file = find_run(results, name) / "manifest.json" if of_run else Path(name)
     manifest = read_manifest(file.parent) if of_run else None
     try:
         content = json.loads(file.read_text(encoding="utf-8")) if manifest is None else manifest
-        return content, plan_from_dict(content["plan"])
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+        plan = plan_from_dict(content["plan"])
+        plan = replace(plan, rounds=whole_number("steps or rounds", content.get("steps", plan.rounds)))
+        if not plan.silos or (SEAL in content and not is_intact(content)):
+            raise ValueError("it was changed after it was written")
+        return content, plan
+    except (OSError, ValueError, KeyError, TypeError, ConfigError) as problem:
         raise DataError(
             f"Expected {file} to hold a plan, as a manifest, a silo's ledger and what account --json prints do, or to "
-            f"hold a report or a state of an engine: {problem}."
+            f"hold a report or a state of an engine: {str(problem).rstrip('.')}."
         ) from problem
 
 

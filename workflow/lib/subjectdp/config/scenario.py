@@ -40,12 +40,16 @@ RESERVED_NAMES = ("bench", "benchmarks", "cache", "data", "logs", "partitions", 
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``over`` on ``base``: mappings merge, anything else replaces; neither argument is changed."""
+    """``over`` on ``base``: mappings merge, anything else replaces; neither argument is changed.
+
+    Another algorithm or model has nothing of the one below: no variant, no parameters.
+    """
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = merge(below, value)
+            another = key in ("algorithm", "model") and value.get("name", below.get("name")) != below.get("name")
+            value = merge({} if another else below, value)
         merged[key] = value
     return merged
 

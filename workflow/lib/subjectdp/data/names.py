@@ -61,6 +61,8 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
         value = value.item()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, Decimal) and value.is_finite():
+        value = format(value.normalize(), "f")
     if isinstance(value, tuple) and value:
         return ", ".join(person(part, kind, where) for part in value)
     if isinstance(value, bytes):

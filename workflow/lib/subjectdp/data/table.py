@@ -290,7 +290,7 @@ def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, di
     """
     files = _files(path)
     dropped: set[str] = set()
-    parts = []
+    parts, silos = [], list[str]()
     for file in files:
         part = _parquet(file) if _ending(file) == ".parquet" else _csv(file)
         for level in file.relative_to(path).parts[:-1] if path.is_dir() else ():
@@ -298,8 +298,11 @@ def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, di
             if equals and key not in part.columns:
                 part[key] = value
         if silo_by_file and FILE not in part.columns:
-            part[FILE] = file.name.split(".")[0]
+            part[FILE] = Path(re.sub(r"\.gz$", "", file.name, flags=re.IGNORECASE)).stem
+            silos.append(person(part[FILE].iloc[0], "a silo", str(file)) if len(part) else file.name)
         parts.append(_without_row_numbers(file, part, dropped))
+    if len(set(silos)) < len(silos):
+        raise DataError(f"{path}: two files have the name of one silo (data.silo: {FILE}): name each by its silo.")
     names = list(parts[0].columns)
     other = next((file for file, part in zip(files, parts, strict=True) if set(part.columns) != set(names)), None)
     if other is not None:

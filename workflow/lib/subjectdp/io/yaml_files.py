@@ -41,6 +41,19 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def _whole(loader: _Loader, node: yaml.ScalarNode) -> Any:
+    digits = str(node.value).lstrip("+-")
+    if ":" in digits or (len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()):
+        raise yaml.MarkedYAMLError(
+            problem=f"{node.value} is read in base 8 or 60 by YAML 1.1: write a decimal number, or text in quotes",
+            problem_mark=node.start_mark,
+        )
+    return yaml.SafeLoader.construct_yaml_int(loader, node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 

@@ -98,5 +98,5 @@ def unknown(key: str, value: str, known: Iterable[str], error: type[SubjectDPErr
     """An unknown name, with the nearest known one when there is one."""
     names = sorted(known)
     near = get_close_matches(value, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = f" Did you mean '{near[0]}'?" if near else ""
     return error(f"Unknown {key} {in_words(value)}.{hint} Known: {listed(names)}.")

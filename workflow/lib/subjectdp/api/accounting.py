@@ -231,6 +231,8 @@ def caps(
     Raises:
         As :func:`subjectdp.calibrate`.
     """
+    if schedule.max_items_per_subject is not None:
+        raise expected("max_items_per_subject", schedule.max_items_per_subject, "left out: tried says which caps")
     table = as_counts(counts)
     if not isinstance(table, Counts):
         raise DataError("Expected counts of each subject at each silo: sizes of silos do not say whom a cap touches.")

@@ -60,6 +60,8 @@ def generate(dataset: str, folder: Path, subjects: int, items_per_subject: int, 
     Where items are their own subjects, there are ``subjects`` times ``items_per_subject`` of them. The same arguments
     give the same bytes. ConfigError for too few people or too long a text.
     """
+    if not DATASETS[dataset].generator:
+        raise expected("data.source", "embedded", f"another one for {dataset}: nothing is generated for it")
     folder.mkdir(parents=True, exist_ok=True)
     write: Callable[[Path, int, int, int], list[Path]] = import_module(DATASETS[dataset].generator).write_files
     return write(folder, subjects, items_per_subject, seed)

@@ -31,6 +31,7 @@ FILE = "file"
 """``data.silo`` where each silo has a file of its own, whose name it has."""
 
 _TEXT = (".csv", ".tsv", ".txt")
+_COMMAS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?([eE][+-]?\d+)?")
 _THOUSANDS, _POINT = re.compile(r"[+-]?\d{1,3}(\.\d{3})+"), re.compile(r".*\d\.\d.*")
 _NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
@@ -344,7 +345,7 @@ def _csv(path: Path) -> pd.DataFrame:
     frame = cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1).reset_index(drop=True)
     frame.columns.name = None
     _check_distinct(path, frame)
-    read = pd.DataFrame({name: _cells(frame[name], mark != ",") for name in frame.columns})
+    read = pd.DataFrame({name: _cells(path, frame[name], mark != ",") for name in frame.columns})
     if any(not read[name].equals(frame[name]) and read[name].str.fullmatch(_POINT).any() for name in read.columns):
         _refuse_thousands(path, read)
     return read
@@ -361,12 +362,18 @@ def _refuse_thousands(path: Path, frame: pd.DataFrame) -> None:
             )
 
 
-def _cells(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
+def _cells(path: Path, column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
     """Missing cells as None; decimal commas as points where every cell of the column is such a number."""
     column = column.mask(column.str.strip().str.casefold().isin(MISSING), None)
     if decimal_commas and column.str.contains(",", regex=False).any():
         values = column.dropna().str.strip()
         if values.str.fullmatch(_DECIMAL_COMMA).all():
+            with_commas = values[values.str.contains(",", regex=False)]
+            if with_commas.str.fullmatch(_COMMAS_OF_THOUSANDS).all():
+                raise DataError(
+                    f"{path}: the column {in_words(column.name)} holds thousands or decimals ({with_commas.iloc[0]}), "
+                    "nobody can tell: write it with points, or without commas."
+                )
             return column.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
     return column
 

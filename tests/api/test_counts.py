@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subjectdp.api import counts as module
-from subjectdp.api.counts import Counts, as_counts, read_counts
+from subjectdp.api.counts import Counts, SiloSizes, as_counts, read_counts
+from subjectdp.data.names import person
 from subjectdp.errors import ConfigError, DataError
 
 TABLE = "subject,silo,items\nann,north,3\nben,north,1\nann,south,5\n"
@@ -89,6 +91,7 @@ def test_harmless_differences(tmp_path: Path, content: str) -> None:
         ("subject,silo,items\n", "at least one row"),
         ("subject,silo,items\na,b,0\n", "at least one row"),
         (TABLE + "cara,south\n", "line 5: expected subject, silo, items, got too few columns"),
+        (TABLE + '"ca\nra",south,1\n', "line 6: expected a subject of printable characters"),
         (TABLE + "cara,south,1,000\n", "line 5: expected subject, silo, items, got too few columns, or too many"),
         *(
             (f"{TABLE}cara,south,{items}\n", f"line 5: expected items to be a whole number from 0 on, got '{items}'")
@@ -173,3 +176,16 @@ def test_facts_against_loops(cells: dict[tuple[int, int], int], cap: int) -> Non
     people = {person for person, _ in held}
     assert facts.silos_per_subject == max(sum(who == person for who, _ in held) for person in people)
     assert facts.total_subjects == len(people)
+
+
+def test_a_series_is_read_by_the_names_of_its_index() -> None:
+    rows = pd.DataFrame({"subject": ["ann", "ann", "ben"], "silo": ["n", "s", "s"], "items": [3, 2, 4]})
+    wanted: Any = as_counts(rows)
+    for names in (["subject", "silo"], ["silo", "subject"]):
+        found = as_counts(rows.set_index(names)["items"])
+        assert isinstance(found, Counts) and found.subjects == wanted.subjects and found.silos == wanted.silos
+    with pytest.raises(DataError, match="the index of the counts to be named subject and silo"):
+        as_counts(rows.rename(columns={"silo": "ward"}).set_index(["subject", "ward"])["items"])
+    with pytest.raises(ConfigError, match="silos of SiloSizes to be a list"):
+        SiloSizes({"n", "s"}, (3, 4))
+    assert person(1e16) == person(10**16) and person(Decimal("1E+2")) == person(100)

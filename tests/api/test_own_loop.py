@@ -605,3 +605,69 @@ def test_dropout_is_that_of_the_forward_pass_where_a_batch_is_run_in_parts() -> 
         wanted = outputs.detach().square().sum(0) / 8 / 3  # d/ds of y² s²/2 at s = 1; means of people; 8 people
         loop.loss(outputs, targets).backward()
     assert torch.allclose(module[0].scale.grad, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_a_part_of_a_private_module_is_in_its_step_alone() -> None:
+    """An auxiliary term of hidden values would be a gradient without clipping and noise, and another engine a new ε."""
+    loop = Loop(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3)))
+    with pytest.raises(PrivacyError, match="or a part of it, was called"):
+        loop.step(lambda loss, own: loss + own.module[0](INPUTS).square().mean())
+    for module in (loop.module[0], nn.Sequential(loop.module[0], nn.Linear(6, 3))):
+        with pytest.raises(ModelError, match="no engine has made private yet"):
+            Loop(module)
+    assert Loop(copy.deepcopy(loop.module)).engine.steps == 0
+
+
+def test_what_is_faint_or_not_the_modules_own_is_refused() -> None:
+    head, twins = nn.Linear(6, 3), nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    twins[1].weight.data = twins[0].weight.data
+    mixing = Code(lambda m, x: m.head(x - 1e-3 * x.mean(0)), head=nn.Linear(6, 3))
+    penalty = lambda out, y: nn.functional.cross_entropy(out, y, reduction="none") + head.weight.square().sum()  # noqa: E731
+    for module, criterion, message in (
+        (mixing, nn.CrossEntropyLoss(), "another item in one's place"),
+        (head, penalty, "reads parameters that are trained"),
+        (twins, nn.CrossEntropyLoss(), "memory of their own"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            Loop(module, criterion=criterion)
+
+
+def test_a_small_gradient_is_not_dropped_beside_a_large_one() -> None:
+    module = Code(
+        lambda m, x: (m.layer(1e5 * x), m.shift.expand(len(x))),
+        layer=nn.Linear(6, 3),
+        shift=nn.Parameter(torch.ones(1)),
+    )
+
+    def both(found: Any, wanted: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(found[0], wanted, reduction="none") + (found[1] - wanted).square()
+
+    with pytest.raises(ModelError, match="'shift'"):
+        subjectdp.clip_sum(module, INPUTS, TARGETS, 1e9, criterion=both)
+    with pytest.raises(ConfigError, match="as many items as targets, 10"):
+        subjectdp.clip_sum(nn.Linear(6, 3), INPUTS, TARGETS[:10], 1.0)
+
+
+def test_the_private_module_sets_what_is_the_modules_own_and_a_mean_is_a_mean() -> None:
+    module = Code(lambda m, x: m.head(x) * m.rate, head=nn.Linear(6, 3))
+    module.rate = 1.0
+    loop = Loop(module)
+    loop.private.rate = 0.5
+    assert module.rate == 0.5 and not loop.private.eval().training and not module.training
+    loop.private.train()
+    loop.step(lambda loss, own: loss.mean())
+    assert loop.engine.steps == 1
+
+
+def test_batches_in_parts_take_numbers_and_refuse_items_elsewhere() -> None:
+    options: Any = {"data_loader": DataLoader(DATA, 2), "subjects": [i // 4 for i in range(ITEMS)]}
+    options["settings"] = {"clip": "subject", "sample": "subjects", "subjects_per_step": 6}
+    number = Loop(nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)), criterion=lambda out, y: (out - y) ** 2, **options)
+    number.step()
+    states = Code(lambda m, x: m.layer(x[:, None]), layer=nn.GRU(6, 3, batch_first=True))
+
+    def of_last(out: Any, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(out[0][:, 0], y, reduction="none")
+
+    with pytest.raises(ModelError, match="items in the first dimension where a mini-batch goes in parts"):
+        Loop(states, criterion=of_last, **options).step()

@@ -237,3 +237,14 @@ def test_a_saved_state_goes_on_with_new_noise() -> None:
         made(noise_multiplier=2.0).load_state_dict(state)
     with pytest.raises(PrivacyError, match="cannot be pickled"):
         pickle.dumps(first)
+
+
+def test_a_module_is_in_one_training_and_stays_as_the_last_round_left_it() -> None:
+    release = made()
+    with pytest.raises(ModelError, match="no engine has made private yet"):
+        made(module=release.module)
+    release.round()
+    with torch.no_grad():
+        next(release.module.parameters()).add_(1.0)
+    with pytest.raises(PrivacyError, match="as the last round left it"):
+        release.round()

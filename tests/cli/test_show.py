@@ -13,6 +13,7 @@ from accounting.plans import LOCAL_ITEM, RELEASE, plan
 from cli.commands import SMOKE, Captured, refused, run, run_json, said
 from subjectdp.cli.runs import sparkline
 from subjectdp.config import load_scenario
+from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import NoiseSource, SamplingMethod
 
 FIRST, SECOND = (config.run_id for config in load_scenario(SMOKE).runs[:2])
@@ -127,11 +128,18 @@ def test_records_of_an_engine_are_composed_and_stay_conditional(tmp_path: Path, 
     assert [row["conditional"] for row in both] == [False, True, True]
     assert one[2]["together"] < both[2]["together"] < 2 * one[2]["together"]
     assert both[2]["each_run"] == pytest.approx(one[2]["each_run"]), "10 steps each"
+    assert run_json(capsys, "account", "--run", state)["privacy"]["sound"]["item"]["epsilon"] == both[0]["each_run"]
+    kept = state.read_text()
+    state.write_text(kept.replace('"steps": 10}', '"steps": -5}'))
+    assert "steps or rounds to be a whole number from 1 on, got -5" in refused(capsys, "ledger", state)
+    state.write_text(kept)
     text = said(capsys, "ledger", report, state)
     assert "†" in text and "conditional" in text
     record(tmp_path, "release-s0")
     beside = run_json(capsys, "ledger", "release-s0", report, "--results", tmp_path)
     assert {(row["data"], row["runs"]) for row in beside} == {("femnist (leaf_json)", 2)}
+    report.write_text(json.dumps(sealed({"plan": made.to_dict()}) | {"rounds_executed": 1}))
+    assert "changed after it was written" in refused(capsys, "ledger", report)
     report.write_text("{}")
     assert "hold a report or a state" in refused(capsys, "ledger", report)
     assert "--delta" in refused(capsys, "ledger", "release-s0", "--delta", "2", "--results", tmp_path)

@@ -134,6 +134,8 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
      ["partition.max_items_per_subject", "an enforced cap"]),
     ("momentum that SGD does not read", "run:\n  training:\n    optimizer: {momentum: 0.5}", 4,
      ["training.optimizer.momentum", "not read; momentum and adam"]),
+    ("base 8", "run:\n  seed: 010", 3, ["010 is read in base 8 or 60", "line 3"]),
+    ("base 60", "run:\n  seed: 1:40", 3, ["1:40 is read in base 8 or 60"]),
     ("key twice", "run:\n  seed: 1\n  seed: 2", 4, ["'seed' is given twice", "line 4"]),
     ("unknown section", "run: {privcy: {}}", None, ["'run.privcy'", "Did you mean 'run.privacy'?"]),
     ("unknown key", "run: {privacy: {epsilonn: 1}}", None, ["'run.privacy.epsilonn'", "privacy.epsilon'?"]),

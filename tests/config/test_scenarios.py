@@ -9,7 +9,7 @@ import yaml
 
 from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping
 from subjectdp.config.run import RunConfig
-from subjectdp.config.scenario import Scenario
+from subjectdp.config.scenario import Scenario, merge
 
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = ROOT / "config/scenarios/embedded.yaml"
@@ -111,6 +111,13 @@ def test_run_of_an_overlay_wins_over_datasets_algorithms_and_sweep_below(tmp_pat
         assert run.training.batch_size == 128 or run.algorithm.name.startswith("subject_")
     assert len(scenario.runs) == len(below.runs)
     assert not set(scenario.runs_by_id) & set(below.runs_by_id)
+
+
+def test_another_algorithm_keeps_no_variant_and_another_model_no_parameters() -> None:
+    below = {"algorithm": {"name": "higrad_avg_dp", "variant": "v3"}, "model": {"name": "a", "parameters": {"b": 1}}}
+    assert merge(below, {"algorithm": {"name": "user_ldp"}})["algorithm"] == {"name": "user_ldp"}
+    assert merge(below, {"model": {"name": "c"}})["model"] == {"name": "c"}
+    assert merge(below, {"model": {"parameters": {"d": 2}}})["model"]["parameters"] == {"b": 1, "d": 2}
 
 
 def test_datasets_and_algorithms_of_an_overlay_win_over_those_below(tmp_path: Path) -> None:

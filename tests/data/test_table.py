@@ -93,6 +93,7 @@ def test_damage_is_named_with_its_row(tmp_path: Path, old: str, new: str, proble
         ("x,y\n", "no row"),
         ("x,y\n1,2\n2,2\n", "2 to 1000 classes"),
         ("y;x;z\n0;1,5;1.200\n1;2;3.400\n", r"column 'z' holds thousands or decimals \(1.200\)"),
+        ("y\tx\n0\t950\n1\t1,234\n", r"column 'x' holds thousands or decimals \(1,234\)"),
         (",y,x\n5,0,1\n7,1,2\n", "column 1 has no name"),
         ("x,y\n" + "".join(f"0,{number}\n" for number in range(300)), "regression: the label 'y' has 300 different"),
     ],
@@ -216,6 +217,12 @@ def test_a_file_for_each_silo(tmp_path: Path) -> None:
         part.drop(columns="site").to_csv(tmp_path / f"{site}.csv", index=False)
     content = _read(tmp_path, "y", "who", "file")
     assert content.silo_names == ("n", "s") and sorted(content.features[:, 0]) == [-3.0, 1.5, 2.0]
+    (tmp_path / "s.txt").write_text("who,x,y\nann,1,1\n")
+    with pytest.raises(DataError, match="two files have the name of one silo"):
+        _read(tmp_path, "y", "who", "file")
+    (tmp_path / "s.txt").rename(tmp_path / "s.2.csv")
+    assert _read(tmp_path, "y", "who", "file").silo_names == ("n", "s", "s.2")
+    (tmp_path / "s.2.csv").unlink()
     (tmp_path / "w.csv").write_text("who,x,z\nann,1,1\n")
     with pytest.raises(DataError, match=r"w.csv has other columns than n.csv: expected who, x, y, file"):
         _read(tmp_path, "y", "who", "file")

@@ -116,6 +116,14 @@ def test_what_is_refused(algorithm: str, changes: dict[str, Any], noise: Any, me
     assert not any(key in str(refused.value) for key in ("training.", "partition.", "privacy.noise"))
 
 
+def test_other_kinds_are_refused() -> None:
+    for function in (subjectdp.account, subjectdp.calibrate):
+        with pytest.raises(ConfigError, match="schedule to be a Schedule, got 'dict'"):
+            function("local_item_dp", FEW, {"rounds": 3}, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="seed to be a whole number"):
+        subjectdp.SubjectPrivacyEngine("abc")  # type: ignore[arg-type]
+
+
 def test_trust_changes_the_observer_and_epsilon() -> None:
     schedule = subjectdp.Schedule(rounds=20, sampling_probability=1.0)
     local = subjectdp.account("subject_release", COUNTS, schedule, 8.0)

@@ -65,7 +65,7 @@ def account(
     """
     with words_of_the_api():
         chosen, table = _mechanism(algorithm), as_counts(counts)
-        facts = schedule.facts(table)
+        facts = _known(schedule).facts(table)
         settings = replace(_settings(chosen, facts, schedule), delta=number("delta", delta, below=1))
         if isinstance(noise_multiplier, Mapping):
             each = _noise(table.silos, noise_multiplier)
@@ -102,7 +102,7 @@ def calibrate(
             if unit not in list(PrivacyUnit):
                 raise unknown("unit", unit, list(PrivacyUnit))
             chosen = replace(chosen, claimed_unit=PrivacyUnit(unit))
-        facts, target = schedule.facts(table), number("epsilon", epsilon)
+        facts, target = _known(schedule).facts(table), number("epsilon", epsilon)
         settings = replace(_settings(chosen, facts, schedule), epsilon=target, delta=number("delta", delta, below=1))
         draft = _draft(chosen, facts, schedule, settings)
         return _reported(with_plan_noise(draft, facts), table)
@@ -145,10 +145,16 @@ def _mechanism(algorithm: str | Mechanism) -> Mechanism:
     return found
 
 
+def _known(schedule: Schedule) -> Schedule:
+    if not isinstance(schedule, Schedule):
+        raise expected("schedule", type(schedule).__name__, "a Schedule")
+    return schedule
+
+
 def _noise(silos: tuple[str, ...], given: Mapping[str, float]) -> list[float]:
     """σ of each silo, in order."""
     if set(given) != set(silos):
-        raise expected("silos of noise_multiplier", sorted(given), f"those of the counts, {sorted(silos)}")
+        raise expected("silos of noise_multiplier", sorted(map(str, given)), f"those of the counts, {sorted(silos)}")
     return [number(f"noise_multiplier of silo {silo!r}", given[silo]) for silo in silos]
 
 
@@ -231,7 +237,7 @@ def caps(
     Raises:
         As :func:`subjectdp.calibrate`.
     """
-    if schedule.max_items_per_subject is not None:
+    if _known(schedule).max_items_per_subject is not None:
         raise expected("max_items_per_subject", schedule.max_items_per_subject, "left out: tried says which caps")
     table = as_counts(counts)
     if not isinstance(table, Counts):

@@ -29,7 +29,16 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layout import Layout, refuse_by_name, replace_batch_norm
 from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
-from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, check_numbers, expected, unknown
+from subjectdp.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    PrivacyError,
+    check_numbers,
+    expected,
+    unknown,
+    whole_number,
+)
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
@@ -123,7 +132,7 @@ class SubjectPrivacyEngine(Spending):
     silos = ("silo",)
 
     def __init__(self, seed: int | None = None) -> None:
-        self._seed = secrets.randbits(256) if seed is None else seed
+        self._seed = secrets.randbits(256) if seed is None else whole_number("seed", seed, 0)
         self._source = NoiseSource.SECURE if seed is None else NoiseSource.REPRODUCIBLE
         self._process = os.getpid()
         self._draws = 0

@@ -120,6 +120,8 @@ def test_other_kinds_are_refused() -> None:
     for function in (subjectdp.account, subjectdp.calibrate):
         with pytest.raises(ConfigError, match="schedule to be a Schedule, got 'dict'"):
             function("local_item_dp", FEW, {"rounds": 3}, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="max_items_per_subject to be left out"):
+        subjectdp.caps("local_item_dp", FEW, CAPPED, 1.0)
     with pytest.raises(ConfigError, match="seed to be a whole number"):
         subjectdp.SubjectPrivacyEngine("abc")  # type: ignore[arg-type]
 

@@ -659,6 +659,17 @@ def test_the_private_module_sets_what_is_the_modules_own_and_a_mean_is_a_mean() 
     assert loop.engine.steps == 1
 
 
+@pytest.mark.filterwarnings("ignore:Losses of items are not finite")
+def test_missing_numbers_among_the_inputs_may_be_reshaped() -> None:
+    gaps = INPUTS.clone()
+    gaps[3, 2] = float("nan")
+    loop = Loop(nn.Linear(6, 3), data_loader=DataLoader(TensorDataset(gaps, TARGETS), ITEMS))
+    for inputs, targets in loop.loader.take(1):
+        loop.loss(loop.private(inputs.clone()), targets).backward()
+        loop.optimizer.step()
+    assert loop.engine.steps == 1 and loop.module.weight.isfinite().all()
+
+
 def test_batches_in_parts_take_numbers_and_refuse_items_elsewhere() -> None:
     options: Any = {"data_loader": DataLoader(DATA, 2), "subjects": [i // 4 for i in range(ITEMS)]}
     options["settings"] = {"clip": "subject", "sample": "subjects", "subjects_per_step": 6}

@@ -135,6 +135,16 @@ def test_one_linear_layer_needs_no_backward_pass(name: str, backward: bool, monk
     assert bool(calls) == backward
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_call_gives_the_same(name: str) -> None:
+    """Nothing of a batch is left behind in the layers."""
+    inputs, labels = data_of(name, 4)
+    engine = ClippingEngine(FlatParameters(model_of(name)))
+    first, _ = engine.clipped_sum(inputs, labels, 0.5)
+    engine.clipped_sum(inputs[:1], labels[:1], 0.5)
+    assert torch.equal(first, engine.clipped_sum(inputs, labels, 0.5)[0])
+
+
 @pytest.mark.parametrize("items", [0, 1])
 @pytest.mark.parametrize("name", NAMES)
 def test_empty_and_single_batches(name: str, items: int) -> None:

@@ -185,6 +185,13 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
         line = problem.object[: problem.start].count(b"\n") + 1
         raise DataError(f"{where}, line {line}: expected text in UTF-8.") from problem
     reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        return _read_rows(where, reader)
+    except csv.Error as problem:
+        raise DataError(f"{where}, line {reader.line_num}: {problem}.") from problem
+
+
+def _read_rows(where: Path, reader: Any) -> Counts:
     header = [name.strip() for name in next(reader, [])]
     if not set(COLUMNS) <= set(header):
         found = ", ".join(header) or "nothing"
@@ -196,10 +203,7 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
         )
     columns = operator.itemgetter(*map(header.index, COLUMNS))
     lines = ((f"{where}, line {reader.line_num}", row) for row in reader if any(map(str.strip, row)))
-    try:
-        return _counted(str(where), ((place, columns(row) if _fits(row, header) else None) for place, row in lines))
-    except csv.Error as problem:
-        raise DataError(f"{where}, line {reader.line_num}: {problem}.") from problem
+    return _counted(str(where), ((place, columns(row) if _fits(row, header) else None) for place, row in lines))
 
 
 def _fits(row: list[str], header: list[str]) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.api.counts import Counts, SiloSizes
 from subjectdp.errors import check_numbers, expected, unknown, whole_number
-from subjectdp.plan.plan import Clipping, FederationFacts, Mechanism, People, SamplingMethod, SiloChoice
+from subjectdp.plan.plan import FederationFacts, Mechanism, People, SamplingMethod, SiloChoice
 
 _MOST_KINDS = 10_000  # of subjects by what they hold, among whom the worst is searched for
 
@@ -108,9 +108,8 @@ class Schedule:
 
     def check_steps(self, mechanism: Mechanism) -> None:
         """Raises ConfigError for several steps of a mechanism whose round is one; an update is clipped once."""
-        one = mechanism.one_step_per_round and mechanism.clipping is not Clipping.PER_SUBJECT_UPDATE
         key, value = ("epochs", self.epochs) if self.steps is None else ("steps", self.steps)
-        if one and value > 1:
+        if mechanism.one_step_alone and value > 1:
             raise expected(key, value, f"left out with {mechanism.title}: a round is one step, so count them as rounds")
 
     def local_steps(self) -> int | None:

@@ -19,7 +19,7 @@ from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 from subjectdp.io.printing import flattened
 from subjectdp.models.catalogue import MODELS, model_names, model_parameters
 from subjectdp.plan import rules as plan_rules
-from subjectdp.plan.plan import AccountingMode, Clipping, Horizontal, NoiseDistribution, PrivacyUnit
+from subjectdp.plan.plan import AccountingMode, Horizontal, NoiseDistribution, PrivacyUnit
 
 
 class RunConfig(RunSections):
@@ -200,9 +200,8 @@ def _schedule(run: RunSections) -> Iterator[Rule]:
     least = math.isqrt(involved - 1) + 1
     allowed = f"at least {least} (rounds_over_sqrt_s executes floor(R/sqrt({involved})) rounds)"
     yield fewer and training.rounds < least, "training.rounds", training.rounds, allowed
-    one = mechanism.one_step_per_round and mechanism.clipping is not Clipping.PER_SUBJECT_UPDATE
     allowed = f"1 or null when algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
-    yield one and steps not in (None, 1), "training.local_steps", steps, allowed
+    yield mechanism.one_step_alone and steps not in (None, 1), "training.local_steps", steps, allowed
     unread = steps is not None or mechanism.one_step_per_round
     allowed = "1 where training.local_steps is given, or the algorithm takes one step a round (not read)"
     yield training.local_epochs > 1 and unread, "training.local_epochs", training.local_epochs, allowed

@@ -227,24 +227,24 @@ class _Trial:
             parameter.requires_grad_(False)
 
     def check_others_stay(self) -> None:
-        """Another item in one's place must leave the losses of the others as they are, however little it weighs."""
+        """Another item in one's place must leave the others' losses in a pass of the training as they are."""
         quiet = _without_dropout(self._copied(), self.inputs)
+        engine = self._engine(quiet, quiet.training)
 
         def losses(places: Tensor) -> Tensor:
             _seed()
             inputs, targets = (taken(values, places) for values in (self.inputs, self.targets))
-            return self.item_loss(call(quiet, inputs), targets).nan_to_num()
+            return engine.losses(engine.record(inputs)[0], targets).detach().nan_to_num()
 
         places = torch.arange(self.items)
-        with torch.no_grad():
-            for item in {0, self.items - 1} if self.items > 1 else ():
-                usual, moved = losses(places), losses(places.where(places != item, (item + 1) % self.items))
-                moved[item] = usual[item]
-                if not torch.allclose(moved, usual, rtol=_STAYS, atol=_STAYS * float(usual.abs().max())):
-                    raise ModelError(
-                        "Expected a model and a loss that treat items one by one: with another item in one's place, "
-                        "the losses of others change."
-                    )
+        for item in {0, self.items - 1} if self.items > 1 else ():
+            usual, moved = losses(places), losses(places.where(places != item, (item + 1) % self.items))
+            moved[item] = usual[item]
+            if not torch.allclose(moved, usual, rtol=_STAYS, atol=_STAYS * float(usual.abs().max())):
+                raise ModelError(
+                    "Expected a model and a loss that treat items one by one: with another item in one's place, the "
+                    "losses of others change."
+                )
 
     def check_among_copies(self) -> None:
         engine, items = self._engine(self._copied(), training=True), self.items

@@ -152,8 +152,8 @@ class Silos:
         end = time.monotonic() + 60.0 * self.file.wait_minutes
         while missing := [silo for silo in silos if silo not in found]:
             if time.monotonic() > end:
-                late = ", ".join(map(str, missing))
-                raise WorkerError(f"Round {round_} was given up: no answer of silo {late}. Start again to go on.")
+                names = ", ".join(map(str, missing))
+                raise WorkerError(f"Round {round_} was given up: no answer of silo {names}. Start again to go on.")
             self._find(missing)
             asked = {self.homes[silo]: request for silo in missing if silo in self.homes}
             replies = self.link.ask(asked, min(self.file.ask_again_seconds, max(1.0, end - time.monotonic())))

@@ -218,6 +218,11 @@ class Mechanism:
         return self.algorithm if self.variant is None else f"{self.algorithm}:{self.variant}"
 
     @property
+    def one_step_alone(self) -> bool:
+        """Whether a round is one step, so that several are several rounds; an update is clipped once."""
+        return self.one_step_per_round and self.clipping is not Clipping.PER_SUBJECT_UPDATE
+
+    @property
     def counts_items(self) -> bool:
         """Whether privacy of a subject rests on a bound on its items at a silo."""
         return self.claimed_unit is PrivacyUnit.SUBJECT and not self.samples_subjects

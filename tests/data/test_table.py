@@ -94,6 +94,12 @@ def test_damage_is_named_with_its_row(tmp_path: Path, old: str, new: str, proble
         ("x,y\n1,2\n2,2\n", "2 to 1000 classes"),
         ("y;x;z\n0;1,5;1.200\n1;2;3.400\n", r"column 'z' holds thousands or decimals \(1.200\)"),
         ("y\tx\n0\t950\n1\t1,234\n", r"column 'x' holds thousands or decimals \(1,234\)"),
+        *(
+            (f"y;x;z\n0;{cell};1\n1;{cell};2\n", r"'x' holds formatted numbers or dates")
+            for cell in ("$12", "12 %", "1 200", "-1.234.5", "2020-01-31", "31/1/20 09:00", "12:30")
+        ),
+        ('x,y\n"1,5",0\n"2,5",1\n', r"'x' holds formatted numbers or dates \(1,5\)"),
+        ("x,y\n1,10%\n2,20%\n", r"'y' holds formatted numbers or dates \(10%\)"),
         (",y,x\n5,0,1\n7,1,2\n", "column 1 has no name"),
         ("x,y\n" + "".join(f"0,{number}\n" for number in range(300)), "regression: the label 'y' has 300 different"),
     ],
@@ -202,6 +208,20 @@ def test_the_same_table_however_it_is_written(tmp_path: Path, file: str, raw: by
 
 def test_decimal_commas_with_thousands(tmp_path: Path) -> None:
     assert read_frame(_csv(tmp_path, "y;x;z\n0;1.200,5;1\n1;2;3\n"))[0]["x"].tolist() == ["1200.5", "2"]
+
+
+def test_all_files_of_a_table_are_read_by_one_rule_of_decimals(tmp_path: Path) -> None:
+    for name, row in (("a", "0;1.250"), ("b", "1;1.200,5")):
+        (tmp_path / f"{name}.csv").write_text(f"y;x\n{row}\n")
+    assert read_frame(tmp_path)[0]["x"].tolist() == ["1250", "1200.5"]
+    (tmp_path / "b.csv").write_text('y,x\n1,"1,5"\n')
+    with pytest.raises(DataError, match=r"x: expected a number as in other rows, got '1,5'"):
+        _read((tmp_path), "y")
+
+
+def test_bands_and_codes_are_words(tmp_path: Path) -> None:
+    text = "x,y\n18-25,0\n65+,1\n<30,0\n1st,1\nI10.9,0\n"
+    assert len(_read((tmp_path, text)).notes["features"]) == 5
 
 
 def test_parquet_keeps_an_index_with_a_name_and_loses_one_without(tmp_path: Path) -> None:

@@ -34,6 +34,11 @@ _TEXT = (".csv", ".tsv", ".txt")
 _COMMAS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?([eE][+-]?\d+)?")
 _THOUSANDS, _POINT = re.compile(r"[+-]?\d{1,3}(\.\d{3})+"), re.compile(r".*\d\.\d.*")
+# 1,234.5, $12, 12 %, 1'200, (7), 2020-01-31, 31.01.20 09:00, 12:30: no words, but nobody can tell how they are meant.
+_FORMATTED = re.compile(
+    r"[-+(]*[$€£¥]?\s*[-+]?\d[\d.,'’\s]*[%‰$€£¥)]?|\d{1,2}:\d{2}(:[\d.]+)?|"
+    r"(\d{4}([-/.])\d{1,2}\3\d{1,2}|\d{1,2}([-/.])\d{1,2}\4\d{2,4})([T ].*)?"
+)
 _NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
 Columns = str | Sequence[str] | None
@@ -183,6 +188,8 @@ class _Columns:
                 )
             return [], self._scaled(name, numbers)
         classes, labels = self.names([name], "a label")
+        if not all_numbers:
+            self._check_words(name, classes)
         if {each.casefold() for each in classes} <= {"true", "false"}:
             labels = np.array([each.casefold() == "true" for each in classes], np.int64)[labels]
             classes = ["false", "true"]
@@ -214,12 +221,21 @@ class _Columns:
         named = (person(each, "a value", where) if not no else "" for each, no in zip(column, missing, strict=True))
         words = np.array(list(named))
         found = sorted(set(words[~missing].tolist()))
+        self._check_words(name, found)
         if len(found) > _MOST_WORDS:
             raise DataError(
                 f"{self.path}: the column {in_words(name)} has {len(found)} different texts, at most {_MOST_WORDS} "
                 "become features. Leave it out with data.drop, or encode it beforehand."
             )
         return {f"{name}={each}": (words == each).astype(np.float32) for each in found}
+
+    def _check_words(self, name: str, found: list[str]) -> None:
+        for word in found:
+            if _FORMATTED.fullmatch(word) and not word.replace(".", "", 1).strip("+-").isdecimal():
+                raise DataError(
+                    f"{self.path}: the column {in_words(name)} holds formatted numbers or dates ({word}): make plain "
+                    "numbers of them, put a letter before what is a word, or leave the column out (data.drop)."
+                )
 
     def _scaled(self, name: str, numbers: pd.Series[float]) -> NDArray[np.float32]:
         values = numbers.to_numpy(np.float64)
@@ -291,9 +307,10 @@ def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, di
     """
     files = _files(path)
     dropped: set[str] = set()
-    parts, silos = [], list[str]()
+    parts, silos, commas = [], list[str](), False
     for file in files:
-        part = _parquet(file) if _ending(file) == ".parquet" else _csv(file)
+        part, comma = (_parquet(file), True) if _ending(file) == ".parquet" else _csv(file)
+        commas |= comma
         for level in file.relative_to(path).parts[:-1] if path.is_dir() else ():
             key, equals, value = level.partition("=")
             if equals and key not in part.columns:
@@ -309,6 +326,7 @@ def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, di
     if other is not None:
         raise DataError(f"{other} has other columns than {files[0].name}: expected {', '.join(names)}.")
     frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+    frame = frame if commas else _with_decimal_points(path, frame)
     notes: dict[str, Any] = {} if len(files) == 1 else {"files": [file.name for file in files]}
     return frame, notes | ({"row numbers left out": sorted(dropped)} if dropped else {})
 
@@ -332,8 +350,10 @@ def _ending(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def _csv(path: Path) -> pd.DataFrame:
-    """All cells as text; a blank line is no row, and what a short row lacks is empty."""
+def _csv(path: Path) -> tuple[pd.DataFrame, bool]:
+    """All cells as text, missing ones as None; whether commas part them. A blank line is no row, a short row's rest is
+    missing.
+    """
     try:
         opened = gzip.open if path.suffix.lower() == ".gz" else open
         with opened(path, "rt", encoding="utf-8-sig") as lines:
@@ -345,36 +365,34 @@ def _csv(path: Path) -> pd.DataFrame:
     frame = cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1).reset_index(drop=True)
     frame.columns.name = None
     _check_distinct(path, frame)
-    read = pd.DataFrame({name: _cells(path, frame[name], mark != ",") for name in frame.columns})
-    if any(not read[name].equals(frame[name]) and read[name].str.fullmatch(_POINT).any() for name in read.columns):
-        _refuse_thousands(path, read)
+    return frame.apply(lambda column: column.mask(column.str.strip().str.casefold().isin(MISSING), None)), mark == ","
+
+
+def _with_decimal_points(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """Decimal commas as points, in columns where every cell of all files is such a number.
+
+    Raises DataError for a column that could hold thousands or decimals.
+    """
+    read = pd.DataFrame({name: _cells(frame[name]) for name in frame.columns})
+    pointed = any(not read[name].equals(frame[name]) and read[name].str.fullmatch(_POINT).any() for name in read)
+    for name in read.columns:
+        values = frame[name].dropna().str.strip()
+        with_commas = values[values.str.contains(",", regex=False)]
+        by_commas = not read[name].equals(frame[name]) and with_commas.str.fullmatch(_COMMAS_OF_THOUSANDS).all()
+        by_points = pointed and len(values) and read[name].dropna().str.strip().str.fullmatch(_THOUSANDS).all()
+        if by_commas or by_points:
+            raise DataError(
+                f"{path}: the column {in_words(name)} holds thousands or decimals "
+                f"({(with_commas if by_commas else values).iloc[0]}), nobody can tell: write it without "
+                f"{'commas, or with decimal points' if by_commas else 'points, or with decimal commas'}."
+            )
     return read
 
 
-def _refuse_thousands(path: Path, frame: pd.DataFrame) -> None:
-    """DataError for a column that reads as thousands with points and as decimals, beside one with decimal commas."""
-    for name in frame.columns:
-        values = frame[name].dropna().str.strip()
-        if len(values) and values.str.fullmatch(_THOUSANDS).all():
-            raise DataError(
-                f"{path}: the column {in_words(name)} holds thousands or decimals ({values.iloc[0]}), beside decimal "
-                "commas nobody can tell: write it without points."
-            )
-
-
-def _cells(path: Path, column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
-    """Missing cells as None; decimal commas as points where every cell of the column is such a number."""
-    column = column.mask(column.str.strip().str.casefold().isin(MISSING), None)
-    if decimal_commas and column.str.contains(",", regex=False).any():
-        values = column.dropna().str.strip()
-        if values.str.fullmatch(_DECIMAL_COMMA).all():
-            with_commas = values[values.str.contains(",", regex=False)]
-            if with_commas.str.fullmatch(_COMMAS_OF_THOUSANDS).all():
-                raise DataError(
-                    f"{path}: the column {in_words(column.name)} holds thousands or decimals ({with_commas.iloc[0]}), "
-                    "nobody can tell: write it with points, or without commas."
-                )
-            return column.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+def _cells(column: pd.Series[Any]) -> pd.Series[Any]:
+    values = column.dropna().str.strip()
+    if values.str.contains(",", regex=False).any() and values.str.fullmatch(_DECIMAL_COMMA).all():
+        return column.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
     return column
 
 

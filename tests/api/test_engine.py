@@ -275,6 +275,7 @@ WORDS: Any = [{"text": torch.zeros(6)}] * ITEMS  # no tensors
         ({"noise_multiplier": None, "epsilon": 1.0}, None, "steps", ConfigError),
         ({"noise_multiplier": 1e-6}, None, "at least 1e-05", ConfigError),
         ({"clip_norm": 0.0}, None, "clip_norm", ConfigError),
+        ({"fix": "no"}, None, "fix to be True or False, got 'no'", ConfigError),
         ({"max_items_per_subject": None}, None, "max_items_per_subject.*cap", ConfigError),
         ({"max_items_per_subject": 0}, None, "a whole number from 1 on", ConfigError),
         ({"max_items_per_subject": 1}, DataLoader(data(), 20), "at most the 5 items", ConfigError),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import subjectdp
@@ -56,6 +58,14 @@ def test_a_person_has_the_epsilon_of_a_federation_of_such_people() -> None:
         subjectdp.epsilon_of_a_person(uncapped, 0, 1)
     with pytest.raises(ConfigError, match="silos to be from 1 to 2"):
         subjectdp.epsilon_of_a_person(plan, 1, 3)
+    with pytest.raises(ConfigError, match="silos to be from 1 to 1"):
+        subjectdp.epsilon_of_a_person(dataclasses.replace(plan, silos_per_subject=1, silos_bounded=True), 1, 2)
+
+
+def test_numbers_of_any_kind_are_plain_ones_afterwards() -> None:
+    settings = subjectdp.PrivacySettings(noise_multiplier=Fraction(3, 2), max_items_per_subject=np.int64(3))  # type: ignore[arg-type]
+    settings.check()
+    assert repr((settings.noise_multiplier, settings.max_items_per_subject)) == "(1.5, 3)"
 
 
 def test_the_worst_real_person_is_named() -> None:
@@ -139,6 +149,8 @@ def test_the_schedules_cap_bounds_the_items_of_a_silos_people() -> None:
         (lambda: subjectdp.calibrate("capped_item_dp", COUNTS, CAPPED, -1.0), "epsilon"),
         (lambda: subjectdp.calibrate("capped_item_dp", COUNTS, CAPPED, 1.0, unit="person"), "Unknown unit 'person'"),
         (lambda: subjectdp.mechanism("joint_noise", trust="nobody"), "Unknown trust"),
+        (lambda: subjectdp.account(None, COUNTS, CAPPED, 2.0), "algorithm to be a name or a mechanism, got None"),
+        (lambda: subjectdp.caps("local_item_dp", COUNTS, SCHEDULE, 4.0, tried=3), "tried to be a list of caps, got 3"),
         (lambda: subjectdp.SubjectPrivacyEngine().get_epsilon(), "make_private to be called first"),
     ],
 )
@@ -199,10 +211,10 @@ def test_subjects_at_few_silos_have_the_noise_of_fewer(held: int, rate: float) -
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"silos": 0}, "silos to be at least 1"),
+        ({"silos": 0}, "silos to be a whole number from 1 on"),
         ({"silos": 4, "silos_per_subject": 5}, "silos_per_subject to be 1 to 4, the number of silos"),
-        ({"subjects": 0}, "subjects to be at least 1"),
-        ({"weights": -5}, "weights to be at least 1"),
+        ({"subjects": 0.5}, "subjects to be a whole number from 1 on"),
+        ({"weights": -5}, "weights to be a whole number"),
         ({"epsilon": 0}, "epsilon to be above 0"),
         ({"epsilon": math.nan}, "epsilon to be above 0"),
         ({"delta": 1}, "delta to be above 0 and below 1"),

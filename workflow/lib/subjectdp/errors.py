@@ -86,12 +86,11 @@ def number(key: str, value: Any, above: float = 0.0, below: float = float("inf")
 def check_numbers(
     settings: Any, whole: Iterable[str], above_zero: Iterable[str], from_zero: Iterable[str] = ()
 ) -> None:
-    """ConfigError for an attribute of ``settings`` that is there (not None) and no number of its kind."""
-    given = {name: value for name, value in vars(settings).items() if value is not None}
-    for name in whole:
-        whole_number(name, given.get(name, 1))
-    for name in (*above_zero, *(name for name in from_zero if given.get(name) != 0)):
-        number(name, given.get(name, 1))
+    """Makes an int or a float of attributes that are there (not None). ConfigError for one that is no such number."""
+    for name, rule in (dict.fromkeys(whole, whole_number) | dict.fromkeys([*above_zero, *from_zero], number)).items():
+        value = getattr(settings, name)
+        if value is not None and not (name in from_zero and value == 0 and value is not False):
+            object.__setattr__(settings, name, rule(name, value))  # the classes of settings are frozen
 
 
 def unknown(key: str, value: str, known: Iterable[str], error: type[SubjectDPError] = ConfigError) -> SubjectDPError:

@@ -118,6 +118,8 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
     Raises:
         ConfigError: an unknown name.
     """
+    if not isinstance(algorithm, str):
+        raise expected("algorithm", algorithm, "a name or a mechanism")
     name, _, variant = algorithm.partition(":")
     found = registry.mechanism(name, variant or None, AccountingMode.SOUND)
     if trust is None:
@@ -135,9 +137,7 @@ def _reported(plan: PrivacyPlan, counts: Counts | SiloSizes) -> PrivacyReport:
 
 
 def _mechanism(algorithm: str | Mechanism) -> Mechanism:
-    found = mechanism(algorithm) if isinstance(algorithm, str) else algorithm
-    if not isinstance(found, Mechanism):
-        raise expected("algorithm", found, "a name or a mechanism")
+    found = algorithm if isinstance(algorithm, Mechanism) else mechanism(algorithm)
     if found.noise_rule is NoiseRule.NONE:
         raise PrivacyError(f"{found.algorithm} adds no noise: no epsilon can be given.")
     if found.mode is not AccountingMode.SOUND:
@@ -243,7 +243,9 @@ def caps(
     if not isinstance(table, Counts):
         raise DataError("Expected counts of each subject at each silo: sizes of silos do not say whom a cap touches.")
     largest, whole = int(table.rows[:, 2].max()), int(table.rows[:, 2].sum())
-    chosen = [2**power for power in range(largest.bit_length())] if tried is None else list(tried)
+    chosen = [2**power for power in range(largest.bit_length())] if tried is None else tried
+    if not isinstance(chosen, Sequence):
+        raise expected("tried", chosen, "a list of caps")
     capped = [replace(schedule, max_items_per_subject=cap) for cap in chosen]
     return tuple(_row(algorithm, table, each, (epsilon, delta), whole) for each in capped)
 
@@ -269,8 +271,9 @@ def epsilon_of_a_person(plan: PrivacyPlan, items: int, silos: int) -> float:
     cap = max(silo.max_items_per_subject for silo in plan.silos)
     if whole_number("items", items) > cap and plan.cap_enforced:
         raise expected("items", items, f"from 1 to {cap}, the cap")
-    if whole_number("silos", silos) > len(plan.silos):
-        raise expected("silos", silos, f"from 1 to {len(plan.silos)}")
+    bound = plan.silos_per_subject if plan.silos_bounded else len(plan.silos)
+    if whole_number("silos", silos) > bound:
+        raise expected("silos", silos, f"from 1 to {bound}")
     most = [min(items, silo.max_items_per_subject) if plan.cap_enforced else items for silo in plan.silos]
     capped = tuple(replace(silo, max_items_per_subject=own) for silo, own in zip(plan.silos, most, strict=True))
     changed = replace(plan, silos=capped, silos_per_subject=silos, people=(), cap_enforced=True, silos_bounded=True)

@@ -436,6 +436,8 @@ def trained_engine(
     def tell(text: str) -> None:
         warnings.warn(text, stacklevel=4)
 
+    if not isinstance(fix, bool):
+        raise expected("fix", fix, "True or False")
     if fix and (layers := replace_batch_norm(module)):
         tell(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.")
     refuse_by_name(module)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.api.counts import Counts, SiloSizes
-from subjectdp.errors import check_numbers, expected, unknown, whole_number
+from subjectdp.errors import check_numbers, expected, number, unknown, whole_number
 from subjectdp.plan.plan import FederationFacts, Mechanism, People, SamplingMethod, SiloChoice
 
 _MOST_KINDS = 10_000  # of subjects by what they hold, among whom the worst is searched for
@@ -191,15 +191,11 @@ def untuned_schedule(
         ConfigError: a number out of range.
     """
     held = silos if silos_per_subject is None else silos_per_subject
-    for name, value in (("subjects", subjects), ("weights", weights), ("silos", silos)):
-        if value < 1:
-            raise expected(name, value, "at least 1")
-    if not 1 <= held <= silos:
+    for name, value in (("subjects", subjects), ("weights", weights), ("silos", silos), ("silos_per_subject", held)):
+        whole_number(name, value)
+    if held > silos:
         raise expected("silos_per_subject", held, f"1 to {silos}, the number of silos")
-    if not 0 < epsilon < math.inf:
-        raise expected("epsilon", epsilon, "above 0 and finite")
-    if not 0 < delta < 1:
-        raise expected("delta", delta, "above 0 and below 1")
+    epsilon, delta = number("epsilon", epsilon), number("delta", delta, below=1)
     signal = max(1, round(subjects * math.sqrt(held / silos))) * gdp_mu(epsilon, delta)
     noise = min(1.0, _NOISE * math.sqrt(signal / weights))
     rounds = max(_LEAST_ROUNDS, int(noise * signal / _LONGEST))

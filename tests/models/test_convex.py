@@ -91,13 +91,14 @@ def trained(singles: int, pairs: int, seed: int = 1) -> CharacterNGram:
 def counted_logits(model: CharacterNGram, window: list[int]) -> list[float]:
     """By lists, and the place of a pair among all pairs in order."""
     state = {name: table.tolist() for name, table in model.state_dict().items()}
+    weight = [] if model.singles is None else model.singles.weight.t().tolist()
     pairs = [(a, b) for a in range(SYMBOLS) for b in range(SYMBOLS)]
     newest = window[::-1]
-    contexts = [(f"singles.{back}.weight", newest[back]) for back in range(len(model.singles))]
+    rows = [weight[back * SYMBOLS + newest[back]] for back in range(len(weight) // SYMBOLS)]
     for back in range(len(model.pairs)):
-        contexts.append((f"pairs.{back}.weight", pairs.index((newest[back + 1], newest[back]))))
-    norm = math.sqrt(len(contexts))
-    return [sum(state[name][row][symbol] for name, row in contexts) / norm for symbol in range(SYMBOLS)]
+        rows.append(state[f"pairs.{back}.weight"][pairs.index((newest[back + 1], newest[back]))])
+    norm = math.sqrt(len(rows))
+    return [sum(row[symbol] for row in rows) / norm for symbol in range(SYMBOLS)]
 
 
 @pytest.mark.parametrize(("singles", "pairs"), SIZES)
@@ -110,9 +111,9 @@ def test_logits_are_the_sum_of_the_rows_that_a_plain_count_finds(singles: int, p
 def test_an_item_moves_only_the_rows_that_it_reads_and_by_at_most_root_two() -> None:
     model, (inputs, labels) = trained(4, 2), windows(8)
     with torch.no_grad():
-        model.singles[0].weight[:, 0] = 200.0  # certain of symbol 0, mostly wrongly
+        model.pairs[0].weight[:, 0] = 200.0  # certain of symbol 0, mostly wrongly
     engine = ClippingEngine(FlatParameters(model))
     total, norms = engine.clipped_sum(inputs[3:4], labels[3:4] * 0 + 1, math.inf)
-    touched = [int(view.any(dim=1).sum()) for view in engine.flat.views(total).values()]
-    assert touched == [1] * 6
+    first, *tables = engine.flat.views(total).values()
+    assert [int(view.any(dim=1).sum()) for view in (first.t(), *tables)] == [4, 1, 1]
     assert float(norms[0]) == pytest.approx(math.sqrt(2), rel=1e-5)

@@ -27,28 +27,30 @@ class LeafLSTM(nn.Module):
 
 
 class CharacterNGram(nn.Module):
-    """Logits = Σ_t E_t[c_t] / √tables; all tables E_t start at 0.
+    """Logits = (W x + Σ_t E_t[c_t]) / √tables, x one-hot in each of the last ``singles`` characters; all start at 0.
 
-    Table ``singles[k]`` is indexed by the character k places before the last, ``pairs[k]`` by that character and the
-    one before it. There are classes · (singles · classes + pairs · classes²) weights.
+    Table ``pairs[k]`` is indexed by the character k places before the last and the one before it. There are
+    classes · (singles · classes + pairs · classes²) weights. Without pairs the model is one linear layer.
     """
 
     def __init__(self, classes: int, shape: tuple[int, ...], singles: int, pairs: int) -> None:
         super().__init__()
         self.classes, self.scale = classes, 1 / math.sqrt(singles + pairs)
-        self.singles, self.pairs = _tables(singles, classes, classes), _tables(pairs, classes**2, classes)
+        self.singles = nn.Linear(singles * classes, classes, bias=False) if singles else None
+        self.pairs = nn.ModuleList(nn.Embedding(classes**2, classes) for _ in range(pairs))
+        for weight in self.parameters():
+            nn.init.zeros_(weight)
 
     def forward(self, characters: Tensor) -> Tensor:
-        rows = [table(characters[:, -1 - back]) for back, table in enumerate(self.singles)]
+        parts = [] if self.singles is None else [self.singles(self._one_hot(characters, self.singles.in_features))]
         for back, table in enumerate(self.pairs):
             earlier, later = characters[:, -2 - back], characters[:, -1 - back]
-            rows.append(table(earlier * self.classes + later))
-        logits: Tensor = sum(rows[1:], rows[0])
-        return logits * self.scale
+            parts.append(table(earlier * self.classes + later) * self.scale)
+        logits: Tensor = sum(parts[1:], parts[0])
+        return logits
 
-
-def _tables(count: int, rows: int, classes: int) -> nn.ModuleList:
-    tables = nn.ModuleList(nn.Embedding(rows, classes) for _ in range(count))
-    for table in tables.parameters():
-        nn.init.zeros_(table)
-    return tables
+    def _one_hot(self, characters: Tensor, width: int) -> Tensor:
+        """(B, width) the last characters, the newest first, each as ``scale`` at its place."""
+        starts = torch.arange(0, width, self.classes, device=characters.device)
+        places = characters[:, -len(starts) :].flip(1) + starts
+        return torch.zeros(len(characters), width, device=characters.device).scatter_(1, places, self.scale)

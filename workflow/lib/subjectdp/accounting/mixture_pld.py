@@ -18,7 +18,7 @@ from subjectdp.accounting.events import Joined, Shift, Told, Turned
 
 Floats = NDArray[np.float64]
 
-_TABLE = 1 << 14
+_TABLE = 1 << 11
 _NEWTON_STEPS = 4
 _LARGEST_TABLE = 1 << 21  # numbers (atoms times points) that are worked on at a time
 _FAR = 10.0  # standard deviations; the mass beyond counts as an infinite loss

@@ -154,6 +154,7 @@ def mironov_epsilon(orders: Floats, divergences: Floats, log_delta: float) -> tu
     return float(values[best]), float(orders[best])
 
 
+@lru_cache(maxsize=8192)
 def loss_spread(sigma: float, shift: Shift) -> float:
     """Standard deviation of one step's privacy loss log P/Q under P, by the trapezoid rule."""
     if isinstance(shift, Joined):

@@ -7,6 +7,7 @@ import io
 import pickle
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -682,3 +683,47 @@ def test_batches_in_parts_take_numbers_and_refuse_items_elsewhere() -> None:
 
     with pytest.raises(ModelError, match="items in the first dimension where a mini-batch goes in parts"):
         Loop(states, criterion=of_last, **options).step()
+
+
+def test_images_and_numbers_as_loops_have_them(without_noise: None) -> None:
+    """``view`` after a pooling (its images are channels-last here), and float64 that the loop converts."""
+
+    def made() -> nn.Module:
+        torch.manual_seed(5)
+        return Code(
+            lambda m, x: m.head(m.pool(m.first(x)).view(x.size(0), -1)),
+            first=nn.Conv2d(2, 3, 2),
+            pool=nn.MaxPool2d(2),
+            head=nn.Linear(12, 3),
+        )
+
+    images, plain_module = torch.randn(ITEMS, 2, 5, 5, dtype=torch.float64), made().double()
+    loop = Loop(made(), data_loader=DataLoader(TensorDataset(images, TARGETS), ITEMS))
+    before = loop.vector()
+    for inputs, targets in loop.loader.take(1):
+        loop.loss(loop.private(inputs.float()), targets).backward()
+        loop.optimizer.step()
+    loss = nn.functional.cross_entropy(plain_module(images), TARGETS)
+    wanted = torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(plain_module.parameters()))])
+    assert torch.allclose(before - loop.vector(), wanted.float(), atol=1e-5)
+
+
+@dataclass
+class Fields:
+    """An output that torch does not look into."""
+
+    logits: Tensor
+
+
+def test_outputs_and_parameters_that_torch_does_not_see_are_named() -> None:
+    def quiet(m: Any, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            hidden = m.encoder(x)
+        return m.head(hidden)
+
+    fields = Code(lambda m, x: Fields(m.head(x)), head=nn.Linear(6, 3))
+    losses = lambda out, y: nn.functional.cross_entropy(out.logits, y, reduction="none")  # noqa: E731
+    with pytest.raises(ModelError, match="mappings of them, got Fields: return its fields, or a NamedTuple"):
+        Loop(fields, criterion=losses)
+    with pytest.raises(ModelError, match="'encoder' by its parameters: they are read under torch.no_grad"):
+        Loop(Code(quiet, encoder=nn.Linear(6, 6), head=nn.Linear(6, 3)))

@@ -414,7 +414,7 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
         allowed = "tensors, (inputs, targets), or a mapping with labels"
         raise expected("a batch of the data loader", kinds, allowed, DataError)
     inputs, targets = (of_items(values, lambda tensor: tensor.to(device)) for values in found)
-    return inputs, targets
+    return of_items(inputs, lambda tensor: tensor.float() if tensor.dtype is torch.float64 else tensor), targets
 
 
 def trained_engine(

@@ -7,7 +7,7 @@ group, then by group; groups of equal size form a :class:`Run`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_leaves, tree_map
 
 from subjectdp.errors import ModelError, PrivacyError, expected
@@ -32,7 +33,7 @@ class Call(NamedTuple):
 
 def call(model: nn.Module, inputs: Inputs) -> Any:
     """The model's output for some items."""
-    with _uncheckpointed():
+    with _uncheckpointed(), _any_view():
         if isinstance(inputs, Call):
             return model(*map(laid_out, inputs.arguments), **inputs.named)
         if isinstance(inputs, Mapping):
@@ -97,6 +98,36 @@ def number_of(inputs: Inputs) -> int:
 def autocast_on(device: torch.device) -> bool:
     """Whether torch computes in mixed precision here."""
     return torch.is_autocast_enabled(device.type)
+
+
+@contextmanager
+def _any_view() -> Iterator[None]:
+    """``Tensor.view`` of channels-last images works in the block as it would of those that the loop gave."""
+
+    def view(tensor: Tensor, *shape: Any) -> Tensor:
+        try:
+            found: Tensor = plain(tensor, *shape)
+            return found
+        except RuntimeError:
+            return tensor.reshape(*shape)  # copies; raises again where the numbers do not fit
+
+    plain: Any = Tensor.view
+    Tensor.view = view  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Tensor.view = plain  # type: ignore[method-assign]
+
+
+def edges_of(tensors: Iterable[Tensor], where: str) -> list[GradientEdge]:
+    """Where the tensors are in torch's graph. ModelError for one that torch does not differentiate."""
+    found = list(tensors)
+    if not all(each.requires_grad for each in found):
+        raise ModelError(
+            f"Expected torch to differentiate {where} by its parameters: they are read under torch.no_grad or in an "
+            "autograd.Function of one's own. Freeze them (requires_grad_(False)), or let torch see what they do."
+        )
+    return [get_gradient_edge(each) for each in found]
 
 
 @contextmanager

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 
 from subjectdp.engine.batches import (
     Grouping,
     Inputs,
     autocast_on,
     call,
+    edges_of,
     forwards,
     group_numbers,
     group_parts,
@@ -374,7 +375,7 @@ class ClippingEngine:
             alone = _only_input(name, module, inputs, options, items)
             with in_words(f"Layer {name!r}"):
                 output, wanted, kept = self.rules[name][1].forward(module, alone)
-            edges = [get_gradient_edge(tensor) for tensor in wanted]
+            edges = edges_of(wanted, f"layer {name!r}")
             shapes = [tensor.shape for tensor in wanted]
             tape[name] = _Taped(edges, shapes, kept, alone.detach(), alone._version)
             return output

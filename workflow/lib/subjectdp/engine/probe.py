@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves, tree_map
 
-from subjectdp.engine.batches import Inputs, call, number_of, taken
+from subjectdp.engine.batches import Inputs, call, number_of, taken, tensors_in
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
@@ -152,6 +152,11 @@ class _Trial:
         with torch.no_grad():
             output = tree_map(
                 lambda each: each.detach() if isinstance(each, Tensor) else each, call(trial, self.inputs)
+            )
+        if not tensors_in(output):
+            raise ModelError(
+                "Expected a model that returns tensors, or tuples, lists or mappings of them, got "
+                f"{type(output).__name__}: return its fields, or a NamedTuple."
             )
         if self.item_loss(output, self.targets).requires_grad:
             raise ModelError(

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 from torch.func import functional_call, vjp, vmap
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from subjectdp.engine.batches import autocast_on
+from subjectdp.engine.batches import autocast_on, edges_of
 from subjectdp.engine.rules import (
     Captured,
     EmbeddingCaptured,
@@ -312,7 +312,7 @@ class Uses(TorchFunctionMode):
             raise ModelError(f"Expected a model that takes the same path in every pass, '{key}' was not there before.")
         for n in which:
             outputs[n] = wanted(outputs[n])
-        edges, shapes = [get_gradient_edge(outputs[n]) for n in which], [outputs[n].shape for n in which]
+        edges, shapes = edges_of((outputs[n] for n in which), f"'{key}'"), [outputs[n].shape for n in which]
         self._uses.append(_Use(key, func, kept, spec, values, which, edges, shapes, places, versions))
         return tree_unflatten(outputs, shape)
 

@@ -113,7 +113,7 @@ MODELS: dict[str, ModelSpec] = {
         "text",
         "text.CharacterNGram",
         {"singles": Parameter(4, least=0, most=80), "pairs": Parameter(2, least=0, most=79)},
-        0,
+        51_200,
         not_all_zero=("singles", "pairs"),
     ),
     "english_head": ModelSpec(

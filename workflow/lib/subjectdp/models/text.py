@@ -42,15 +42,16 @@ class CharacterNGram(nn.Module):
             nn.init.zeros_(weight)
 
     def forward(self, characters: Tensor) -> Tensor:
-        parts = [] if self.singles is None else [self.singles(self._one_hot(characters, self.singles.in_features))]
+        parts = [] if self.singles is None else [self.singles(self._one_hot(characters, self.singles.weight))]
         for back, table in enumerate(self.pairs):
             earlier, later = characters[:, -2 - back], characters[:, -1 - back]
             parts.append(table(earlier * self.classes + later) * self.scale)
         logits: Tensor = sum(parts[1:], parts[0])
         return logits
 
-    def _one_hot(self, characters: Tensor, width: int) -> Tensor:
-        """(B, width) the last characters, the newest first, each as ``scale`` at its place."""
-        starts = torch.arange(0, width, self.classes, device=characters.device)
+    def _one_hot(self, characters: Tensor, weight: Tensor) -> Tensor:
+        """(B, inputs) the last characters, the newest first, each as ``scale`` at its place."""
+        starts = torch.arange(0, weight.shape[1], self.classes, device=characters.device)
         places = characters[:, -len(starts) :].flip(1) + starts
-        return torch.zeros(len(characters), width, device=characters.device).scatter_(1, places, self.scale)
+        zeros = torch.zeros(len(characters), weight.shape[1], dtype=weight.dtype, device=characters.device)
+        return zeros.scatter_(1, places, self.scale)

@@ -26,8 +26,9 @@ ARGS ?=
 SCENARIO ?= embedded
 
 BIN := .venv/bin
-LOCKS := requirements.lock requirements-dev.lock pyproject.toml
-STAMP := .venv/.installed-$(shell cat $(LOCKS) | $(PYTHON) -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest()[:16])')
+hash = $(shell cat $(1) | $(PYTHON) -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest()[:16])')
+STAMP := .venv/.installed-$(call hash,requirements.lock pyproject.toml)
+TOOLS := .venv/.tools-$(call hash,requirements.lock requirements-dev.lock)
 SCENARIOS := $(basename $(notdir $(wildcard config/scenarios/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/local
 
@@ -43,19 +44,20 @@ export PYTHONDONTWRITEBYTECODE :=
 figures: embedded
 
 # One line of progress; Snakemake's output is in results/logs/workflow. With ARGS=-n it is shown.
-$(SCENARIOS): venv
+$(SCENARIOS): $(STAMP)
 	$(BIN)/subjectdp run config/scenarios/$@.yaml --cores $(CORES) -- $(ARGS)
 
-plan: venv
+plan: $(STAMP)
 	$(BIN)/subjectdp plan config/scenarios/$(SCENARIO).yaml $(ARGS)
 	@echo "As files: results/$(SCENARIO)/plan.txt, plan.csv"
 
 # ---- environment ---------------------------------------------------------------------------------------------
-venv: $(STAMP)
+# Scenarios need no tools of development. A stamp's name has a hash of the locks: an unchanged environment costs nothing
+# and needs no network.
+venv: $(STAMP) $(TOOLS)
 
-# The stamp's name has a hash of the locks: an unchanged environment costs nothing and needs no network. torch is
-# installed first and alone, so that pip takes a CPU build if one is offered. uv installs where it is there and finds the
-# packages (it reads no pip.conf). Byte code is written for what is imported, not for all that is installed.
+# torch is installed first and alone, so that pip takes a CPU build if one is offered. uv installs where it is there and
+# finds the packages (it reads no pip.conf). Byte code is written for what is imported, not for all that is installed.
 UV := $(shell command -v uv)
 install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(2) $(1) 2> /dev/null || )$(BIN)/python -m pip install --quiet --no-compile $(1)
 
@@ -64,10 +66,16 @@ $(STAMP):
 	  { echo "error: Python 3.11, 3.12 or 3.13 is needed (found: $$($(PYTHON) -V)); set PYTHON=/path/to/one" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(call install,"$$(grep '^torch==' requirements.lock)",--torch-backend=auto)
-	$(call install,--requirement requirements-dev.lock)
+	$(call install,--requirement requirements.lock)
 	$(call install,--no-deps --no-build-isolation --editable .)
-	$(BIN)/python -c 'import pytest, seaborn, snakemake.cli, subjectdp.training.run'
+	$(BIN)/python -c 'import seaborn, snakemake.cli, subjectdp.training.run'
 	rm -f .venv/.installed-*
+	touch $@
+
+$(TOOLS): $(STAMP)
+	$(call install,--requirement requirements-dev.lock)
+	$(BIN)/python -c 'import pytest'
+	rm -f .venv/.tools-*
 	touch $@
 
 # ---- checks --------------------------------------------------------------------------------------------------

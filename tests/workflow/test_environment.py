@@ -30,6 +30,12 @@ def test_lock_satisfies_pyproject(requirements, lock):
         name = canonicalize_name(requirement.name)
         assert name in lock, f"{name} is not locked"
         assert requirement.specifier.contains(lock[name]), f"{requirement} against {lock[name]}"
+        for extra in requirement.extras:
+            brought = map(Requirement, importlib.metadata.requires(name) or [])
+            wanted = {
+                each.name for each in brought if each.marker is not None and each.marker.evaluate({"extra": extra})
+            }
+            assert wanted <= set(RUN), f"{requirement} brings {sorted(wanted - set(RUN))}"
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])

@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 def call(model: nn.Module, inputs: Inputs) -> Any:
     """The model's output for some items."""
-    with _uncheckpointed(), _any_view():
+    with _replaced(torch.utils.checkpoint, _PLAIN), _replaced(Tensor, {"view": _any_view}):
         if isinstance(inputs, Call):
             return model(*map(laid_out, inputs.arguments), **inputs.named)
         if isinstance(inputs, Mapping):
@@ -100,25 +100,6 @@ def autocast_on(device: torch.device) -> bool:
     return torch.is_autocast_enabled(device.type)
 
 
-@contextmanager
-def _any_view() -> Iterator[None]:
-    """``Tensor.view`` of channels-last images works in the block as it would of those that the loop gave."""
-
-    def view(tensor: Tensor, *shape: Any) -> Tensor:
-        try:
-            found: Tensor = plain(tensor, *shape)
-            return found
-        except RuntimeError:
-            return tensor.reshape(*shape)  # copies; raises again where the numbers do not fit
-
-    plain: Any = Tensor.view
-    Tensor.view = view  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        Tensor.view = plain  # type: ignore[method-assign]
-
-
 def edges_of(tensors: Iterable[Tensor], where: str) -> list[GradientEdge]:
     """Where the tensors are in torch's graph. ModelError for one that torch does not differentiate."""
     found = list(tensors)
@@ -131,20 +112,26 @@ def edges_of(tensors: Iterable[Tensor], where: str) -> list[GradientEdge]:
 
 
 @contextmanager
-def _uncheckpointed() -> Iterator[None]:
-    """Parts under torch's gradient checkpoints run plainly in the block.
-
-    Run again in the backward pass they would not be recorded as before; what the engine needs of them it keeps anyway.
-    """
-    plain = {"_checkpoint_without_reentrant_generator": _once, "CheckpointFunction": _PlainFunction}
-    own = {name: vars(torch.utils.checkpoint)[name] for name in plain if name in vars(torch.utils.checkpoint)}
+def _replaced(owner: Any, names: Mapping[str, Any]) -> Iterator[None]:
+    own = {name: getattr(owner, name) for name in names if hasattr(owner, name)}
     for name in own:
-        setattr(torch.utils.checkpoint, name, plain[name])
+        setattr(owner, name, names[name])
     try:
         yield
     finally:
         for name, each in own.items():
-            setattr(torch.utils.checkpoint, name, each)
+            setattr(owner, name, each)
+
+
+_view: Any = Tensor.view
+
+
+def _any_view(tensor: Tensor, *shape: Any) -> Any:
+    """``Tensor.view`` of channels-last images as it would be of those that the loop gave."""
+    try:
+        return _view(tensor, *shape)
+    except RuntimeError:
+        return tensor.reshape(*shape)  # copies; raises again where the numbers do not fit
 
 
 def _once(*_: Any, **__: Any) -> Iterator[None]:
@@ -155,6 +142,11 @@ class _PlainFunction:
     @staticmethod
     def apply(function: Callable[..., Any], preserve: bool, *arguments: Any) -> Any:
         return function(*arguments)
+
+
+# Parts under torch's gradient checkpoints run plainly: run again in the backward pass they would not be recorded as
+# before, and what the engine needs of them it keeps anyway.
+_PLAIN = {"_checkpoint_without_reentrant_generator": _once, "CheckpointFunction": _PlainFunction}
 
 
 @dataclass(frozen=True)

@@ -323,7 +323,7 @@ def test_a_column_of_silos_is_the_partition_unless_another_is_asked_for() -> Non
     assert load_run({"data": {**table, "silo": None}}).partition.distribution == "uniform"
     with pytest.raises(ConfigError, match=r"data.silo to be null when partition.distribution is uniform \(not read\)"):
         load_run({"data": table, "partition": {"distribution": "uniform"}})
-    with pytest.raises(ConfigError, match=r"data.drop to be empty when data.source is embedded"):
+    with pytest.raises(ConfigError, match=r"data.drop to be \[\] when data.source is embedded"):
         load_run({"data": {"drop": ["x"]}})
     with pytest.raises(ConfigError, match=r"data.ranges.age to be two numbers, the smaller one first"):
         load_run({"data": {**table, "ranges": {"age": [9, 1]}}})

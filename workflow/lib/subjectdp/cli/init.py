@@ -19,6 +19,7 @@ from subjectdp.api.schedule import untuned_schedule
 from subjectdp.cli.parser import add_json, values_of
 from subjectdp.config.messages import validated
 from subjectdp.config.resolve import expand_variables
+from subjectdp.config.run import check_data
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.data.content import Content
@@ -54,6 +55,7 @@ def inspect(options: argparse.Namespace) -> None:
     if options.path is not None:
         given["path"] = expand_variables(options.path)
     data = validated(DataConfig, given, "data")
+    check_data(data.model_copy(update={"path": None}) if source == Source.EMBEDDED else data)
     summary = inspect_source(data)
     if options.json:
         print_json(summary)

@@ -16,7 +16,7 @@ import pandas as pd
 import yaml
 
 from subjectdp.api.schedule import untuned_schedule
-from subjectdp.cli.parser import add_json, values_of
+from subjectdp.cli.parser import add_json, check_output, values_of
 from subjectdp.config.messages import validated
 from subjectdp.config.resolve import expand_variables
 from subjectdp.config.run import check_data
@@ -127,8 +127,7 @@ def init(options: argparse.Namespace) -> None:
     path = Path(options.table)
     frame, _ = read_frame(path, options.silo == FILE)
     out = Path(options.out or f"{path.name.split('.')[0]}.yaml")
-    if out.suffix not in (".yaml", ".yml"):
-        raise expected("--out", str(out), "a file that ends in .yaml")
+    check_output("--out", str(out), (".yaml", ".yml"))
     if out.exists() and not options.force:
         raise expected("--out", str(out), "a file that is not there yet, or --force")
     print_table(("column", "kind", "values", "missing"), [_described(frame[name]) for name in frame.columns])

@@ -82,3 +82,10 @@ def test_init_refuses_what_it_cannot_know(tables: Path, capsys: Captured, argume
     before = sorted(tables.iterdir())
     code, _, err = run(capsys, "init", "visits.csv", *arguments.split())
     assert code == 2 and told in err and sorted(tables.iterdir()) == before
+
+
+def test_a_table_of_any_name_becomes_a_scenario_that_is_read(tables: Path, capsys: Captured) -> None:
+    table = (tables / "visits.csv").rename(tables / 'a "b" \\ c: #ä.csv')
+    said(capsys, "init", table, "--label", "sex", "--subject", "patient", "--drop", "note", "--out", "any.yaml")
+    scenario = load_scenario(["any.yaml"])
+    assert table.name in scenario.description and scenario.runs[0].data.path == str(table)

@@ -135,7 +135,7 @@ def _write_statement(plans: list[tuple[str | None, PrivacyPlan]], records: list[
 def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:
     """ε of the chosen unit and the noise first, then all statements."""
     statements = privacy_statements(plan, over_rounds=False)
-    unit, chosen = _chosen(plan, statements, options.unit)
+    unit, chosen = _chosen(plan, statements, options.unit, name)
     given = plan.settings.noise_multiplier is not None
     return {
         "run": name,
@@ -162,14 +162,17 @@ def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) ->
     }
 
 
-def _chosen(plan: PrivacyPlan, statements: dict[str, Any], wanted: str | None) -> tuple[PrivacyUnit, dict[str, Any]]:
+def _chosen(
+    plan: PrivacyPlan, statements: dict[str, Any], wanted: str | None, run: str | None
+) -> tuple[PrivacyUnit, dict[str, Any]]:
     """The unit that is wanted, else the one that the algorithm claims, else the item; and its statement."""
     claimed = plan.mechanism.claimed_unit
     unit = PrivacyUnit(wanted) if wanted is not None else claimed or PrivacyUnit.ITEM
     if plan.settings.mode is AccountingMode.SOUND:
         return unit, sound_statement(plan, unit, every_silo=True)
     if wanted is not None and unit != claimed:
-        raise PrivacyError(f"{plan.mechanism.algorithm} claims nothing for a unit of {unit}: use --mode sound.")
+        remedy = "use --mode sound" if run is None else "leave --unit out, which prints what is provable for each unit"
+        raise PrivacyError(f"{plan.mechanism.title} as published claims nothing for a unit of {unit}: {remedy}.")
     return unit, statements["as_published"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import shlex
@@ -208,10 +209,12 @@ def _scenario(name: str, data: Mapping[str, Any], content: Content, options: arg
     people, width = len(content.items), content.features.shape[1]
     rule = untuned_schedule(people, (width + 1) * max(1, content.classes), options.epsilon, options.delta, silos)
     given = {key: value for key, value in data.items() if value}
+    epsilon = repr(options.epsilon).removesuffix(".0")
+    told = f"{Path(data['path']).name}: plain, and with ε = {epsilon} for each person."
     return _TEXT.format(
         name=name,
-        table=Path(data["path"]).name,
-        epsilon=repr(options.epsilon).removesuffix(".0"),
+        description=json.dumps(told, ensure_ascii=False),  # a text in JSON is one in YAML
+        epsilon=epsilon,
         delta=repr(options.delta),
         silos=silos,
         rounds=rule.rounds,
@@ -229,7 +232,7 @@ _TEXT = """\
 # Made by subjectdp init. SubjectRelease clips a person once a round over all silos. Rounds, clip norm and rate follow
 # the rule without tuning: from the number of people and of weights, which are taken as public.
 name: {name}
-description: "{table}: plain, and with ε = {epsilon} for each person."
+description: {description}
 
 run:
 {ranges}  data: {data}

@@ -45,8 +45,11 @@ def ledger(options: argparse.Namespace) -> None:
     if not folders and not files:
         raise expected("runs", "none", "at least one RUN or --scenario FILE")
     manifests = {folder.name: read_manifest(folder) for folder in folders}
-    runs = [*manifests.values(), *recorded_manifests(files, list(manifests.values()))]
-    rows = list(ledger_rows(runs, options.delta))
+    try:
+        runs = [*manifests.values(), *recorded_manifests(files, list(manifests.values()))]
+        rows = list(ledger_rows(runs, options.delta))
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise DataError(f"A manifest of these runs is damaged ({problem!r}): {', '.join(manifests)}.") from None
     if options.json:
         print_json(rows)
     else:

@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from subjectdp.algorithms.registry import label
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
@@ -54,6 +56,53 @@ class RunFolder:
         return None if self.rounds_done is None else f"{self.rounds_done}/{self.rounds}"
 
 
+class _Part(BaseModel):
+    """Part of a manifest: the kinds of what commands read of it, none of which need be there."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Epsilon(_Part):
+    epsilon: float | None = None
+    delta: float | None = None
+    assumptions: list[str] | None = None
+
+
+class _Predicted(_Epsilon):
+    subjects: int
+    present: int
+
+
+class _Privacy(_Part):
+    as_published: _Epsilon | None = None
+    sound: dict[str, _Epsilon] | None = None
+    predicted: _Predicted | None = None
+    excluded: list[str] | None = None
+
+
+class _Algorithm(_Part):
+    name: str = ""
+    variant: str | None = None
+
+
+class _Config(_Part):
+    algorithm: _Algorithm = _Algorithm()
+    data: dict[str, Any] = {}
+
+
+class _Final(_Part):
+    test_accuracy: float | None = None
+
+
+class _Manifest(_Part):
+    algorithm: str | None = None
+    config: _Config | None = None
+    privacy: _Privacy | None = None
+    final: _Final | None = None
+    rounds_executed: int | None = None
+    wall_seconds: float | None = None
+
+
 def recorded_runs(results: Path) -> Iterator[RunFolder]:
     """All runs below ``results``, by id; DataError where there is no folder of runs."""
     folder = results / "runs"
@@ -89,13 +138,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"Expected run {folder.name} to be finished: there is no manifest.json in {folder}.")
     try:
         content = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        _Manifest.model_validate(content)
+    except ValidationError as problem:
+        wrong = problem.errors()[0]
+        key = ".".join(map(str, wrong["loc"])) or "the whole"
+        raise DataError(f"{path} is damaged ({key}: {wrong['msg']}). Remove it and run the workflow again.") from None
+    except (OSError, ValueError, RecursionError) as problem:
         raise DataError(f"Expected {path} to be a manifest in JSON, got {problem}.") from None
-    if not isinstance(content, dict):
-        raise DataError(f"Expected {path} to hold a mapping, got {type(content).__name__}.")
     if SEAL in content and not is_intact(content):
         raise DataError(f"{path} was changed after the run. Remove it and run the workflow again.")
-    return content
+    return dict(content)
 
 
 def read_run_folder(folder: Path) -> RunFolder:
@@ -134,7 +186,7 @@ def _finished(folder: Path) -> RunFolder:
             epsilon_published=epsilon_of(privacy, "as_published"),
             epsilon_sound_subject=epsilon_of(privacy, "subject"),
         )
-    except (SubjectDPError, AttributeError, TypeError) as problem:
+    except SubjectDPError as problem:
         return RunFolder(folder.name, State.BROKEN, note=str(problem))
 
 

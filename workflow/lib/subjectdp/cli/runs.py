@@ -84,10 +84,11 @@ def _row(run: RunFolder) -> tuple[Any, ...]:
 
 
 def _fits(run: RunFolder, options: argparse.Namespace) -> bool:
-    config = run.config or {"data": {}, "algorithm": {"name": "", "variant": ""}}
-    name, variant = config["algorithm"]["name"], config["algorithm"]["variant"]
-    of_dataset = options.dataset in (None, config["data"].get("dataset"))
-    return of_dataset and options.algorithm in (None, name, f"{name}:{variant}")
+    data, chosen = ((run.config or {}).get(key, {}) for key in ("data", "algorithm"))
+    of_dataset = options.dataset in (None, data.get("dataset"))
+    name = chosen.get("name", "")
+    fits = of_dataset and options.algorithm in (None, name, f"{name}:{chosen.get('variant')}")
+    return fits or run.state is State.BROKEN  # of which nobody knows
 
 
 def scenario_options(parser: argparse.ArgumentParser) -> None:

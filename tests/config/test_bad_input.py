@@ -186,6 +186,8 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
      ["data.duplicate_first_image_bug", "false when data.dataset is shakespeare (not read)"]),
     ("bits of Gaussian noise", "run: {algorithm: joint_noise, joint: {bits: 4}}", None,
      ["joint.bits", "16 unless joint.noise is skellam (not read)"]),
+    ("a target beside given noise", "run: {algorithm: local_item_dp, privacy: {epsilon: 2, noise_multiplier: 1}}", None,
+     ["privacy.epsilon", "4.0 when privacy.noise_multiplier is given (not read)"]),
     ("two axes of one key", "sweep: [{privacy.epsilon: [1, 2], privacy: {epsilon: 4}}]", None,
      ["without privacy.epsilon, which the axis privacy.epsilon sets"]),
     ("two variants", "sweep: [{algorithm: 'user_ldp:v3', algorithm.variant: v1}]", None,

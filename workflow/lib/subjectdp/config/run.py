@@ -149,7 +149,9 @@ def _unread_choices(run: RunSections) -> Iterator[tuple[str, str]]:
     """The keys that belong to another choice than the run's, and when."""
     training, optimizer = run.training, run.training.optimizer.name
     name, kind = run.algorithm.name, resolve.distribution_of(run)
+    given = run.privacy.noise_multiplier is not None and is_private(name)
     choices = [
+        (given, "privacy.epsilon", "when privacy.noise_multiplier is given"),
         (kind != "power", "partition.alpha", "unless partition.distribution is power"),
         (kind != "inherent", "data.silo", f"when partition.distribution is {kind}"),
         (run.joint.noise == NoiseDistribution.GAUSSIAN, "joint.bits", "unless joint.noise is skellam"),

@@ -21,14 +21,17 @@ from subjectdp.cli.parser import add_json, check_output, values_of
 from subjectdp.config.messages import validated
 from subjectdp.config.resolve import expand_variables
 from subjectdp.config.run import check_data
+from subjectdp.config.scenario import RESERVED_NAMES, load_scenario_from_mapping
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.data.content import Content
 from subjectdp.data.prepare import inspect_source, read_source
 from subjectdp.data.table import FILE, numbers_the_rows, read_frame
 from subjectdp.errors import ConfigError, expected
+from subjectdp.forecast.before_start import check_before_start
 from subjectdp.io.atomic import write_text
 from subjectdp.io.printing import flattened, print_json, print_pairs, print_table
+from subjectdp.io.yaml_files import parse_yaml
 
 
 def inspect_options(parser: argparse.ArgumentParser) -> None:
@@ -143,9 +146,16 @@ def init(options: argparse.Namespace) -> None:
         print("\nCells without a value: 0, and 1 in a feature of their own (data.missing: indicator).")
     data = validated(DataConfig, given, "data")
     content = read_source(data, path)
-    text = _scenario(re.sub(r"[^a-z0-9_-]+", "-", out.stem.lower()).strip("-") or "table", given, content, options)
+    text = _scenario(_name(out.stem), given, content, options)
+    check_before_start(load_scenario_from_mapping(parse_yaml(text, str(out))))
     write_text(out, text)
     _print_result(out, content, given, options)
+
+
+def _name(stem: str) -> str:
+    """A scenario's name from a file's."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_")[:64] or "table"
+    return f"table-{name}" if name in RESERVED_NAMES else name
 
 
 def _print_result(out: Path, content: Content, given: Mapping[str, Any], options: argparse.Namespace) -> None:

@@ -46,10 +46,9 @@ def test_show_refuses(results: Path, capsys: Captured, text: str, told: str) -> 
 @pytest.mark.parametrize(
     ("content", "key"),
     [
-        ([], "the whole"),
         ({"config": "word"}, "config"),
         ({"final": {"test_accuracy": "most"}}, "final.test_accuracy"),
-        ({"privacy": {"sound": {"item": None}}}, "privacy.sound.item"),
+        ({"privacy": {"sound": {"item": []}}}, "privacy.sound.item"),
     ],
 )
 def test_a_damaged_manifest_stops_no_other_run(results: Path, capsys: Captured, content: Any, key: str) -> None:

@@ -7,11 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from subjectdp.algorithms.registry import label
 from subjectdp.config.run import RunConfig, settings_apart
-from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
+from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected, in_words
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.locks import holder
 from subjectdp.places import PROGRESS
@@ -56,51 +54,30 @@ class RunFolder:
         return None if self.rounds_done is None else f"{self.rounds_done}/{self.rounds}"
 
 
-class _Part(BaseModel):
-    """Part of a manifest: the kinds of what commands read of it, none of which need be there."""
-
-    model_config = ConfigDict(strict=True)
-
-
-class _Epsilon(_Part):
-    epsilon: float | None = None
-    delta: float | None = None
-    assumptions: list[str] | None = None
-
-
-class _Predicted(_Epsilon):
-    subjects: int
-    present: int
+_STATED = [f"privacy.{each}" for each in ("as_published", "predicted", *(f"sound.{unit}" for unit in UNITS))]
+_KINDS: dict[Any, tuple[str, ...]] = {
+    dict: ("config", "config.algorithm", "config.data", "final", "privacy", "privacy.sound", *_STATED),
+    str: ("algorithm", "config.algorithm.name"),
+    list: ("privacy.excluded", *(f"{each}.assumptions" for each in _STATED)),
+    (int, float): (
+        *("final.test_accuracy", "rounds_executed", "wall_seconds", *(f"{each}.epsilon" for each in _STATED)),
+        *(*(f"{each}.delta" for each in _STATED), "privacy.predicted.subjects", "privacy.predicted.present"),
+    ),
+}
+"""The kinds of what commands read of a manifest, where it is there; sections before what they hold."""
 
 
-class _Privacy(_Part):
-    as_published: _Epsilon | None = None
-    sound: dict[str, _Epsilon] | None = None
-    predicted: _Predicted | None = None
-    excluded: list[str] | None = None
-
-
-class _Algorithm(_Part):
-    name: str = ""
-    variant: str | None = None
-
-
-class _Config(_Part):
-    algorithm: _Algorithm = _Algorithm()
-    data: dict[str, Any] = {}
-
-
-class _Final(_Part):
-    test_accuracy: float | None = None
-
-
-class _Manifest(_Part):
-    algorithm: str | None = None
-    config: _Config | None = None
-    privacy: _Privacy | None = None
-    final: _Final | None = None
-    rounds_executed: int | None = None
-    wall_seconds: float | None = None
+def _check_kinds(path: Path, content: Any) -> None:
+    """DataError for a manifest of other kinds, as after a file was damaged or written by hand."""
+    if not isinstance(content, dict):
+        raise DataError(f"Expected {path} to hold a mapping, got {type(content).__name__}.")
+    for kind, keys in _KINDS.items():
+        for key in keys:
+            value: Any = content
+            for part in key.split("."):
+                value = value.get(part) if value else None
+            if value is not None and not isinstance(value, kind):
+                raise DataError(f"{path} is damaged ({key}: {in_words(value)}). Remove it and run the workflow again.")
 
 
 def recorded_runs(results: Path) -> Iterator[RunFolder]:
@@ -138,13 +115,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"Expected run {folder.name} to be finished: there is no manifest.json in {folder}.")
     try:
         content = json.loads(path.read_text())
-        _Manifest.model_validate(content)
-    except ValidationError as problem:
-        wrong = problem.errors()[0]
-        key = ".".join(map(str, wrong["loc"])) or "the whole"
-        raise DataError(f"{path} is damaged ({key}: {wrong['msg']}). Remove it and run the workflow again.") from None
     except (OSError, ValueError, RecursionError) as problem:
         raise DataError(f"Expected {path} to be a manifest in JSON, got {problem}.") from None
+    _check_kinds(path, content)
     if SEAL in content and not is_intact(content):
         raise DataError(f"{path} was changed after the run. Remove it and run the workflow again.")
     return dict(content)

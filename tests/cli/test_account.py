@@ -141,6 +141,7 @@ def test_account_of_a_finished_run(capsys: Captured, tmp_path: Path) -> None:
     manifest.parent.mkdir(parents=True)
     manifest.write_text(json.dumps({"plan": plan}))
     command = ("account", "--run", "femnist-higrad", "--results", tmp_path)
+    assert "item: leave --unit out, which prints what is provable" in refused(capsys, *command, "--unit", "item")
     sound = run_json(capsys, *command)["privacy"]["sound"]
     assert sound["subject"]["epsilon"] == pytest.approx(144.6, rel=3e-3)
     for text, told in ((json.dumps(sealed({"plan": plan}) | {"run_id": "other"}), "changed after"), ("{}", "manifest")):

@@ -75,6 +75,7 @@ def test_a_table_becomes_a_scenario_that_learns(tmp_path: Path, visits: Path, ta
         ("--label cost --subject patient --range age=0:9 --range age=0:99", "--range to be one of each column"),
         ("--label cost --subject patient --range age=old", "--range to be COLUMN=LEAST:LARGEST"),
         ("--label cost --subject patient --drop note", "classification or regression"),
+        ("--label sex --subject patient --drop note --delta 0.5", "privacy.delta to be a finite number"),
     ],
 )
 def test_init_refuses_what_it_cannot_know(tables: Path, capsys: Captured, arguments: str, told: str) -> None:
@@ -82,3 +83,14 @@ def test_init_refuses_what_it_cannot_know(tables: Path, capsys: Captured, argume
     before = sorted(tables.iterdir())
     code, _, err = run(capsys, "init", "visits.csv", *arguments.split())
     assert code == 2 and told in err and sorted(tables.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ['a "b" \\ c: #ä.csv', "data.csv", "_x.csv", f"{'long' * 20}.csv", "${HOME}.csv"])
+def test_a_table_of_any_name_becomes_a_scenario_that_is_read(tables: Path, capsys: Captured, name: str) -> None:
+    command = ("init", (tables / "visits.csv").rename(tables / name), "--label", "sex", "--subject", "patient")
+    if "$" in name:
+        assert "data.path" in run(capsys, *command, "--drop", "note")[2] and not (tables / "${HOME}.yaml").exists()
+        return
+    said(capsys, *command, "--drop", "note")
+    scenario = load_scenario([f"{name.removesuffix('.csv')}.yaml"])
+    assert name in scenario.description and scenario.runs[0].data.path == str(tables / name)

@@ -43,6 +43,24 @@ def test_show_refuses(results: Path, capsys: Captured, text: str, told: str) -> 
     assert told in refused(capsys, "show", text, "--results", results)
 
 
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        ({"config": "word"}, "config"),
+        ({"final": {"test_accuracy": "most"}}, "final.test_accuracy"),
+        ({"privacy": {"sound": {"item": []}}}, "privacy.sound.item"),
+    ],
+)
+def test_a_damaged_manifest_stops_no_other_run(results: Path, capsys: Captured, content: Any, key: str) -> None:
+    (results / "runs" / FIRST / "manifest.json").write_text(json.dumps(content))
+    out = said(capsys, "runs", "--results", results, code=1)
+    assert "1 done, 1 stopped, 1 broken" in out and f"manifest.json is damaged ({key}:" in out
+    assert "1 broken" in said(capsys, "runs", "--results", results, "--algorithm", "user_ldp", code=1)
+    assert SECOND in said(capsys, "show", SECOND, "--results", results)
+    for command in (("show", FIRST), ("show", SECOND, FIRST), ("ledger", FIRST), ("account", "--run", FIRST)):
+        assert f"damaged ({key}:" in refused(capsys, *command, "--results", results)
+
+
 def test_show_draws_the_curve(results: Path, capsys: Captured) -> None:
     path = results / "runs" / FIRST / "rounds.parquet"
     accuracy = [0.0, 0.25, 0.5, 0.75]

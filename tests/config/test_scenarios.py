@@ -10,6 +10,7 @@ import yaml
 from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario, merge
+from subjectdp.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = ROOT / "config/scenarios/embedded.yaml"
@@ -118,6 +119,29 @@ def test_another_algorithm_keeps_no_variant_and_another_model_no_parameters() ->
     assert merge(below, {"algorithm": {"name": "user_ldp"}})["algorithm"] == {"name": "user_ldp"}
     assert merge(below, {"model": {"name": "c"}})["model"] == {"name": "c"}
     assert merge(below, {"model": {"parameters": {"d": 2}}})["model"]["parameters"] == {"b": 1, "d": 2}
+
+
+AXIS = {"privacy.noise_multiplier": 2}
+
+
+def test_another_source_keeps_no_size_of_generated_data_from_below() -> None:
+    """A later file, or an axis, cannot take the section out; in one place both are a mistake."""
+    below = {"name": "x", "run": {"data": {"embedded": {"subjects": 9}}}}
+    over = {"run": {"data": {"source": "leaf_json", "path": "a.zip"}}}
+    for contents in ((below, over), ({**below, "sweep": [{"data.path": "a.zip", "data.source": "leaf_json"}]},)):
+        (run,) = load_scenario_from_mapping(*contents).runs
+        assert (run.data.source, run.data.embedded.subjects) == ("leaf_json", 60)
+    with pytest.raises(ConfigError, match="embedded.subjects to be 60 when data.source is leaf_json"):
+        load_scenario_from_mapping(below, merge(over, below))
+    target = {"name": "x", "run": {"algorithm": "local_item_dp", "privacy": {"epsilon": 1}}}
+    for contents in ((target, {"run": {"privacy": {"noise_multiplier": 2}}}), ({**target, "sweep": [AXIS]},)):
+        assert [run.privacy.epsilon for run in load_scenario_from_mapping(*contents).runs] == [4.0]
+
+
+def test_an_axis_of_a_part_lies_over_that_of_the_whole_in_any_order() -> None:
+    axes = {"algorithm.variant": ["v1", "v3"], "algorithm": "higrad_avg_dp"}
+    runs = load_scenario_from_mapping({"name": "x", "sweep": [axes]}).runs
+    assert [run.algorithm.variant for run in runs] == ["v1", "v3"]
 
 
 def test_datasets_and_algorithms_of_an_overlay_win_over_those_below(tmp_path: Path) -> None:

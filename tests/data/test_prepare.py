@@ -123,7 +123,6 @@ def test_another_count_than_expected_stops_the_run(tmp_path: Path) -> None:
     [
         ({"source": "leaf_json"}, "data.path"),
         ({"source": "leaf_json", "path": "/nowhere/at/all"}, "an existing file or folder"),
-        ({"source": "leaf_json", "path": "/", "duplicate_first_image_bug": True}, "the duplicates already"),
         ({"source": "table", "dataset": "table", "path": "/"}, "data.label"),
     ],
 )

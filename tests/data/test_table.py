@@ -135,6 +135,17 @@ def test_cells_of_parquet_that_are_no_numbers_are_refused(tmp_path: Path, cells:
         _read(tmp_path / "t.parquet")
 
 
+@pytest.mark.parametrize("role", ["label", "subject", "silo"])
+@pytest.mark.parametrize(("cell", "problem"), [([1, 2], "text or a number, got lists"), (b"\xff", "holds bytes")])
+def test_columns_of_parquet_that_name_nothing_are_refused(
+    tmp_path: Path, role: str, cell: object, problem: str
+) -> None:
+    columns = {"label": ["a", "b"] * 3, "subject": list("xxyyzz"), "silo": list("ststst"), "x": range(6)}
+    pd.DataFrame({**columns, role: [cell] * 6}).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=rf"{role}.*{problem}"):
+        read_table(tmp_path / "t.parquet", "label", "subject", "silo")
+
+
 def test_more_than_256_classes_keep_their_labels(tmp_path: Path) -> None:
     text = "x,y\n" + "\n".join(f"0,{number}" for number in range(300))
     assert _read((tmp_path, text), task="classification").labels.tolist() == list(range(300))
@@ -343,7 +354,7 @@ def test_a_column_of_silos_is_the_partition_unless_another_is_asked_for() -> Non
     assert load_run({"data": {**table, "silo": None}}).partition.distribution == "uniform"
     with pytest.raises(ConfigError, match=r"data.silo to be null when partition.distribution is uniform \(not read\)"):
         load_run({"data": table, "partition": {"distribution": "uniform"}})
-    with pytest.raises(ConfigError, match=r"data.drop to be empty when data.source is embedded"):
+    with pytest.raises(ConfigError, match=r"data.drop to be \[\] when data.source is embedded"):
         load_run({"data": {"drop": ["x"]}})
     with pytest.raises(ConfigError, match=r"data.ranges.age to be two numbers, the smaller one first"):
         load_run({"data": {**table, "ranges": {"age": [9, 1]}}})

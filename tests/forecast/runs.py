@@ -6,6 +6,7 @@ from typing import Any
 
 from subjectdp import places
 from subjectdp.config.run import RunConfig
+from subjectdp.config.scenario import merge
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
 from subjectdp.training.run import train_run
@@ -20,10 +21,7 @@ SMALL = {
 
 
 def run_of(**changes: Any) -> RunConfig:
-    content = {**SMALL}
-    for key, value in changes.items():
-        content[key] = {**content.get(key, {}), **value}
-    return RunConfig.model_validate(content)
+    return RunConfig.model_validate(merge(SMALL, changes))
 
 
 SHORT = run_of()

@@ -126,7 +126,7 @@ def test_tail_is_the_mean_of_the_last_part(fraction: float, first: int) -> None:
 def trained(folder: Path, name: str, rounds: int, part: float | None) -> tuple[np.ndarray, Any]:
     config = small_world.config(
         training={"rounds": rounds, "batch_size": 8, "local_steps": 1, "averaged_rounds": part},
-        privacy={"noise_multiplier": 1.0},
+        privacy={"epsilon": 4.0, "noise_multiplier": 1.0},
     )
     small_world.train(folder, name, config)
     model = load_file(folder / name / "model.safetensors")

@@ -16,7 +16,7 @@ from training import small_world
 from training.small_world import resumed_after
 
 CHANGES: dict[str, Any] = {
-    "privacy": {"noise_source": "secure", "noise_multiplier": 1.0},
+    "privacy": {"noise_source": "secure", "epsilon": 4.0, "noise_multiplier": 1.0},
     "training": {"rounds": 3, "batch_size": 8, "local_steps": 1},
     "performance": {"device": "cpu", "checkpoint_minutes": 0},
 }

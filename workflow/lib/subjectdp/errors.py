@@ -98,4 +98,4 @@ def unknown(key: str, value: str, known: Iterable[str], error: type[SubjectDPErr
     names = sorted(known)
     near = get_close_matches(value, names, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return error(f"Unknown {key} {in_words(value)}.{hint} Known: {listed(names)}.")
+    return error(f"Unknown {key} {in_words(value)}.{hint} {f'Known: {listed(names)}' if names else 'There are none'}.")

@@ -25,6 +25,8 @@ FINISHED = "finished.json"
 """A second copy of a run's manifest, kept until the scenario is collected. When a job of several runs fails, Snakemake
 deletes the manifests of its finished runs too; when Snakemake is killed, also those of jobs that finish later."""
 
+STATEMENT_SUFFIXES = (".md", ".html", ".pdf")  # a statement is written as one of them
+
 
 def under(results: str) -> SimpleNamespace:
     """The functions of this module for another root folder."""

@@ -64,12 +64,26 @@ def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     """The plan with its noise: the override of the settings, or calibrated by the plan's mode."""
     if plan.mechanism.noise_rule is NoiseRule.NONE or plan.mechanism.claimed_unit is None:
         return plan
+    _check_size(plan)
     override = plan.settings.noise_multiplier
     if override is not None:
         return with_noise_multipliers(plan, [override / sound.shares(plan)] * len(plan.silos))
     if plan.settings.mode is AccountingMode.SOUND:
         return _sound(plan, plan.mechanism.claimed_unit)
     return _published(plan, facts)
+
+
+_MOST_STEPS = 10**8  # that an accountant composes within seconds
+_RAREST = 1e-7  # dp-accounting takes losses of 1e-8 for none
+
+
+def _check_size(plan: PrivacyPlan) -> None:
+    steps = plan.rounds * max(silo.steps_per_round for silo in plan.silos)
+    if steps > _MOST_STEPS:
+        raise expected("local steps of a silo in all rounds", steps, f"at most {_MOST_STEPS:,}", PrivacyError)
+    rarest = min(silo.sampling_probability for silo in plan.silos)
+    if rarest < _RAREST:
+        raise expected("the sampling probability", rarest, f"at least {_RAREST:g}", PrivacyError)
 
 
 def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:

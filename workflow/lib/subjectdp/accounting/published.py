@@ -46,12 +46,14 @@ def published_loss(
     Its horizontal rule says how many times these. ``Horizontal.SOUND`` in as_published mode keeps the paper's sampling
     fraction and sensitivity but composes over every silo that holds a subject.
     """
-    rule, total = mechanism.published_sampling, sum(facts.items)
+    rule = mechanism.published_sampling
     probabilities = {
         PublishedSampling.ITEM: schedule.sampling_probability,
         PublishedSampling.SUBJECT_UNION_BOUND: schedule.max_items_per_subject * schedule.sampling_probability,
-        PublishedSampling.FEDERATION: expected_batch(settings, total / len(facts.items)) / total,
     }
+    if rule is PublishedSampling.FEDERATION:  # not for each of thousands of other silos
+        total = sum(facts.items)
+        probabilities[rule] = expected_batch(settings, total / len(facts.items)) / total
     q = min(1.0, probabilities.get(rule, 1.0))
     # k fused steps: the paper bounds their sum by C, and any of them may draw the item
     q = subject_sampling_probability(q, schedule.fused_steps) if schedule.fused_steps > 1 else q

@@ -15,10 +15,12 @@ from subjectdp.algorithms import registry
 from subjectdp.api.accounting import Cap, caps, mechanism, person_silos, person_table, scheduled_settings, worst_person
 from subjectdp.api.counts import read_counts, read_sizes
 from subjectdp.api.schedule import Schedule
-from subjectdp.cli.parser import add_json, values_of
+from subjectdp.cli.parser import add_json, check_output, values_of
 from subjectdp.errors import ConfigError, PrivacyError, expected
 from subjectdp.io.printing import print_json, print_table
+from subjectdp.places import STATEMENT_SUFFIXES
 from subjectdp.plan.plan import (
+    MOST_SILOS,
     Accountant,
     AccountingMode,
     FederationFacts,
@@ -56,6 +58,8 @@ def account(options: argparse.Namespace) -> None:
         _print_caps(options)
         return
     plans = list(chosen_plans(options))
+    if options.statement is not None and len(plans) != 1:
+        raise expected("plans of --statement", len(plans), "one: name a run with --run")
     records = [_record(name, plan, options) for name, plan in plans]
     if options.statement is not None:
         _write_statement(plans, records, options.statement)
@@ -124,8 +128,6 @@ def _cap_row(row: Cap) -> tuple[Any, ...]:
 def _write_statement(plans: list[tuple[str | None, PrivacyPlan]], records: list[dict[str, Any]], output: str) -> None:
     from subjectdp.cli.ledger import write_page  # here: it needs the workflow's packages
 
-    if len(plans) != 1:
-        raise expected("plans of --statement", len(plans), "one: name a run with --run")
     name, plan = plans[0]
     write_page(plan, records[0]["privacy"], "a plan" if name is None else f"run {name}", output)
 
@@ -133,7 +135,7 @@ def _write_statement(plans: list[tuple[str | None, PrivacyPlan]], records: list[
 def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:
     """ε of the chosen unit and the noise first, then all statements."""
     statements = privacy_statements(plan, over_rounds=False)
-    unit, chosen = _chosen(plan, statements, options.unit)
+    unit, chosen = _chosen(plan, statements, options.unit, name)
     given = plan.settings.noise_multiplier is not None
     return {
         "run": name,
@@ -160,14 +162,17 @@ def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) ->
     }
 
 
-def _chosen(plan: PrivacyPlan, statements: dict[str, Any], wanted: str | None) -> tuple[PrivacyUnit, dict[str, Any]]:
+def _chosen(
+    plan: PrivacyPlan, statements: dict[str, Any], wanted: str | None, run: str | None
+) -> tuple[PrivacyUnit, dict[str, Any]]:
     """The unit that is wanted, else the one that the algorithm claims, else the item; and its statement."""
     claimed = plan.mechanism.claimed_unit
     unit = PrivacyUnit(wanted) if wanted is not None else claimed or PrivacyUnit.ITEM
     if plan.settings.mode is AccountingMode.SOUND:
         return unit, sound_statement(plan, unit, every_silo=True)
     if wanted is not None and unit != claimed:
-        raise PrivacyError(f"{plan.mechanism.algorithm} claims nothing for a unit of {unit}: use --mode sound.")
+        remedy = "use --mode sound" if run is None else "leave --unit out, which prints what is provable for each unit"
+        raise PrivacyError(f"{plan.mechanism.title} as published claims nothing for a unit of {unit}: {remedy}.")
     return unit, statements["as_published"]
 
 
@@ -185,6 +190,7 @@ def _text(record: dict[str, Any]) -> str:
     return "\n".join([*lines, "", record["card"]])
 
 
+_MOST_ITEMS = 100_000  # of a subject at a silo: beyond, a group's ε is in the billions, after minutes
 _NOMINAL_ITEMS = 1_000_000_000  # items of a silo when only a sampling probability is given
 
 
@@ -294,6 +300,8 @@ def _check_ranges(options: argparse.Namespace) -> None:
         ("batch_size", batch is not None and not listed, of_counts),
         ("batch_size", batch is not None and q is not None, "left out where --sampling-probability is given"),
         *((name, (value := getattr(options, name)) is not None and value < 1, "at least 1") for name in counts),
+        ("silos", (options.silos or 0) > MOST_SILOS, f"at most {MOST_SILOS}"),
+        ("max_items_per_subject", (options.max_items_per_subject or 0) > _MOST_ITEMS, f"at most {_MOST_ITEMS}"),
         ("sampling_probability", q is not None and not 0 < q <= 1, "in (0, 1]"),
         ("sampling_probability", fixed and listed, "left out with fixed batches: give --batch-size"),
     ]
@@ -404,7 +412,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", metavar="FILE", nargs="+", help="scenario files whose runs to account for")
     source.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
-    parser.add_argument("--results", default="results", help="results folder of --config and --run")
+    parser.add_argument("--results", help="results folder of --config and --run (default: results)")
     for name, (kind, text) in _OPTIONS.items():
         left_out = {} if kind.get("action") else {"default": None}  # settle tells what was given, and fills the rest in
         words = text.replace(_DEFAULT, f"(default: {kind.get('default')})")
@@ -416,8 +424,9 @@ _READ_BY_CAPS = {
     *("algorithm", "trust", "counts", "rounds", "steps_per_round", "epochs", "sampling", "batch_size"),
     *("sampling_probability", "silos_per_subject", "epsilon", "delta", "figure"),
 }
-_READ_BY_RUNS = {"unit", "statement", "by_person"}
-_BESIDE = ("noise_multiplier", "statement", "by_person", "figure")  # of account
+_READ_BY_RUNS = {"unit", "statement", "by_person", "results"}
+_BESIDE = ("noise_multiplier", "statement", "by_person", "figure", "results")  # of account
+_OF_PRIVACY = ("epsilon", "delta", "noise_multiplier", "accountant", "by_person")
 
 
 def settle(options: argparse.Namespace) -> None:
@@ -430,11 +439,21 @@ def settle(options: argparse.Namespace) -> None:
     elif options.run_id is not None or options.config is not None:
         unread = dict.fromkeys(given - _READ_BY_RUNS, "--run and --config, whose runs say it")
     else:
-        unread = {"figure": "all but --caps, whose table it draws"}
+        unread = {"figure": "all but --caps, whose table it draws", "results": "all but --run and --config"}
         unread |= {"epsilon": "--noise-multiplier"} if "noise_multiplier" in given else {}
+        unread |= _unread_by(options.algorithm) if options.algorithm else {}
         unread |= {} if options.mode == AccountingMode.AS_PUBLISHED else {"horizontal": "--mode sound"}
     for key in sorted(given & set(unread)):
         raise expected(_written(key), getattr(options, key), f"left out with {unread[key]}")
-    for key, default in defaults.items():
+    for key, default in (*defaults.items(), ("results", "results")):
         if getattr(options, key) is None:
             setattr(options, key, default)
+    for key, known in (("figure", (".png", ".pdf", ".svg")), ("statement", STATEMENT_SUFFIXES)):
+        check_output(_written(key), getattr(options, key), known)
+
+
+def _unread_by(name: str) -> dict[str, str]:
+    """The options that an algorithm does not read, and beside what."""
+    chosen, beside = registry.algorithm(name.partition(":")[0]), f"--algorithm {name}"
+    unread = {} if chosen.is_private else dict.fromkeys(_OF_PRIVACY, beside)
+    return unread | ({} if chosen.reads_key("privacy.horizontal") else {"horizontal": beside})

@@ -11,7 +11,7 @@ from subjectdp.auditing.cases import Case
 from subjectdp.auditing.lower_bounds import CONFIDENCE
 from subjectdp.auditing.suite import Finding, audit_case
 from subjectdp.cli.parser import add_json
-from subjectdp.errors import expected, unknown
+from subjectdp.errors import number, unknown, whole_number
 from subjectdp.io.printing import print_json, print_table
 
 _PILOT, _FEWEST = 500, 1000  # runs that give the pace; runs of the shortest attack
@@ -30,8 +30,8 @@ def audit(options: argparse.Namespace) -> None:
     what the attacker sees guesses which. Prints lower bounds on ε, each right with 95 % confidence. The scenario audit
     has them all, with more runs.
     """
-    if not options.seconds > 0:
-        raise expected("--seconds", options.seconds, "above 0")
+    number("--seconds", options.seconds)
+    whole_number("--seed", options.seed, 0)
     every = cases.MONTE_CARLO["full"]
     chosen = [case for case in every if options.algorithm in (case.algorithm, _name(case))]
     if not chosen:

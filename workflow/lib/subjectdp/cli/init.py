@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import shlex
@@ -16,17 +17,21 @@ import pandas as pd
 import yaml
 
 from subjectdp.api.schedule import untuned_schedule
-from subjectdp.cli.parser import add_json, values_of
+from subjectdp.cli.parser import add_json, check_output, values_of
 from subjectdp.config.messages import validated
 from subjectdp.config.resolve import expand_variables
+from subjectdp.config.run import check_data
+from subjectdp.config.scenario import RESERVED_NAMES, load_scenario_from_mapping
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.data.content import Content
 from subjectdp.data.prepare import inspect_source, read_source
 from subjectdp.data.table import FILE, numbers_the_rows, read_frame
 from subjectdp.errors import ConfigError, expected
+from subjectdp.forecast.before_start import check_before_start
 from subjectdp.io.atomic import write_text
 from subjectdp.io.printing import flattened, print_json, print_pairs, print_table
+from subjectdp.io.yaml_files import parse_yaml
 
 
 def inspect_options(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +59,7 @@ def inspect(options: argparse.Namespace) -> None:
     if options.path is not None:
         given["path"] = expand_variables(options.path)
     data = validated(DataConfig, given, "data")
+    check_data(data.model_copy(update={"path": None}) if source == Source.EMBEDDED else data)
     summary = inspect_source(data)
     if options.json:
         print_json(summary)
@@ -125,8 +131,7 @@ def init(options: argparse.Namespace) -> None:
     path = Path(options.table)
     frame, _ = read_frame(path, options.silo == FILE)
     out = Path(options.out or f"{path.name.split('.')[0]}.yaml")
-    if out.suffix not in (".yaml", ".yml"):
-        raise expected("--out", str(out), "a file that ends in .yaml")
+    check_output("--out", str(out), (".yaml", ".yml"))
     if out.exists() and not options.force:
         raise expected("--out", str(out), "a file that is not there yet, or --force")
     print_table(("column", "kind", "values", "missing"), [_described(frame[name]) for name in frame.columns])
@@ -141,9 +146,16 @@ def init(options: argparse.Namespace) -> None:
         print("\nCells without a value: 0, and 1 in a feature of their own (data.missing: indicator).")
     data = validated(DataConfig, given, "data")
     content = read_source(data, path)
-    text = _scenario(re.sub(r"[^a-z0-9_-]+", "-", out.stem.lower()).strip("-") or "table", given, content, options)
+    text = _scenario(_name(out.stem), given, content, options)
+    check_before_start(load_scenario_from_mapping(parse_yaml(text, str(out))))
     write_text(out, text)
     _print_result(out, content, given, options)
+
+
+def _name(stem: str) -> str:
+    """A scenario's name from a file's."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_")[:64] or "table"
+    return f"table-{name}" if name in RESERVED_NAMES else name
 
 
 def _print_result(out: Path, content: Content, given: Mapping[str, Any], options: argparse.Namespace) -> None:
@@ -207,10 +219,12 @@ def _scenario(name: str, data: Mapping[str, Any], content: Content, options: arg
     people, width = len(content.items), content.features.shape[1]
     rule = untuned_schedule(people, (width + 1) * max(1, content.classes), options.epsilon, options.delta, silos)
     given = {key: value for key, value in data.items() if value}
+    epsilon = repr(options.epsilon).removesuffix(".0")
+    told = f"{Path(data['path']).name}: plain, and with ε = {epsilon} for each person."
     return _TEXT.format(
         name=name,
-        table=Path(data["path"]).name,
-        epsilon=repr(options.epsilon).removesuffix(".0"),
+        description=json.dumps(told, ensure_ascii=False),  # a text in JSON is one in YAML
+        epsilon=epsilon,
         delta=repr(options.delta),
         silos=silos,
         rounds=rule.rounds,
@@ -228,7 +242,7 @@ _TEXT = """\
 # Made by subjectdp init. SubjectRelease clips a person once a round over all silos. Rounds, clip norm and rate follow
 # the rule without tuning: from the number of people and of weights, which are taken as public.
 name: {name}
-description: "{table}: plain, and with ε = {epsilon} for each person."
+description: {description}
 
 run:
 {ranges}  data: {data}

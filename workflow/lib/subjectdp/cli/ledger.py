@@ -10,13 +10,14 @@ from typing import Any
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.plan_run import plan_from_dict, plan_run
 from subjectdp.accounting.statements import condition, privacy_statements
-from subjectdp.cli.parser import add_json, add_results
+from subjectdp.cli.parser import add_json, add_results, check_output
 from subjectdp.cli.run_folders import UNITS, epsilon_of, find_run, read_manifest
 from subjectdp.config import load_scenario
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.printing import print_json, print_table
+from subjectdp.places import STATEMENT_SUFFIXES
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
 
@@ -44,8 +45,11 @@ def ledger(options: argparse.Namespace) -> None:
     if not folders and not files:
         raise expected("runs", "none", "at least one RUN or --scenario FILE")
     manifests = {folder.name: read_manifest(folder) for folder in folders}
-    runs = [*manifests.values(), *recorded_manifests(files, list(manifests.values()))]
-    rows = list(ledger_rows(runs, options.delta))
+    try:
+        runs = [*manifests.values(), *recorded_manifests(files, list(manifests.values()))]
+        rows = list(ledger_rows(runs, options.delta))
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise DataError(f"A manifest of these runs is damaged ({problem!r}): {', '.join(manifests)}.") from None
     if options.json:
         print_json(rows)
     else:
@@ -144,6 +148,7 @@ def statement(options: argparse.Namespace) -> None:
     """One page in plain language: who is protected, against whom, how well, what that means for a person, what must be
     true, and what is not covered (the questions of NIST SP 800-226).
     """
+    check_output("--output", options.output, STATEMENT_SUFFIXES)
     record, plan = recorded(Path(options.results), options.run_id)
     privacy = record.get("privacy") or privacy_statements(plan, over_rounds=False)
     write_page(plan, privacy, f"run {record.get('run_id', options.run_id)}", options.output)

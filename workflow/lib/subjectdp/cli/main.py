@@ -107,6 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (head, less) has ended; a write at exit would print a warning.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as problem:  # a file that may not be read, a folder that may not be written
+        print(f"error: {problem.filename or 'a file'}: {problem.strerror or problem}.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     return 0 if code is None else code

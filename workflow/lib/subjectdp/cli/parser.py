@@ -3,8 +3,10 @@
 import argparse
 import re
 import shutil
+from collections.abc import Sequence
 from difflib import get_close_matches
 from enum import StrEnum
+from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from subjectdp.errors import ConfigError, expected, unknown
@@ -22,6 +24,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
+        self.register("action", None, _Once)  # of options that keep a value
 
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError that says what is wrong, and where help is."""
@@ -56,6 +59,17 @@ class Parser(argparse.ArgumentParser):
         return f"Unknown {'option' if first.startswith('-') else 'argument'} {words}.{hint}"
 
 
+class _Once(argparse._StoreAction):
+    """Keeps a value; refuses a second one, of which argparse would drop the first."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        seen = vars(namespace).setdefault("_seen", set())
+        if option_string and self.dest in seen:
+            raise ConfigError(f"Expected {option_string} to be given once.")
+        seen.add(self.dest)
+        super().__call__(parser, namespace, values, option_string)
+
+
 def _name(argument: str) -> str:
     """The long form of an option; a positional argument as it is."""
     return argument.split("/")[-1]
@@ -69,6 +83,14 @@ def add_results(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser, text: str = "print JSON") -> None:
     """``--json``."""
     parser.add_argument("--json", action="store_true", help=text)
+
+
+def check_output(option: str, name: str | None, suffixes: Sequence[str]) -> None:
+    """ConfigError, before any work, for a file to write that has another ending, or lies in a folder not there."""
+    if name is not None and not name.endswith(tuple(suffixes)):
+        raise expected(option, name, f"a name that ends in {', '.join(suffixes)}")
+    if name is not None and not Path(name).absolute().parent.is_dir():
+        raise expected(option, name, "a file in a folder that is there")
 
 
 def values_of(enum: type[StrEnum]) -> list[str]:

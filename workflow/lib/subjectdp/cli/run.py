@@ -15,7 +15,7 @@ from pathlib import Path
 from subjectdp import places
 from subjectdp.cli.parser import Line
 from subjectdp.config import Scenario, load_scenario
-from subjectdp.errors import ConfigError, expected
+from subjectdp.errors import ConfigError, expected, whole_number
 from subjectdp.forecast.before_start import check_before_start, partly_drawn_figures, unread_variables
 from subjectdp.io.loaded_jobs import loaded_jobs
 
@@ -39,6 +39,9 @@ def run(options: argparse.Namespace) -> int:
     (subjectdp runs says more). Snakemake's own output goes to results/logs/workflow. Options for Snakemake follow after
     --, e.g. -- figure1 or -- -n.
     """
+    whole_number("--cores", options.cores)
+    if others := [word for word in options.passed_on if word.startswith("--configfile")]:
+        raise expected("what follows --", others[0], "without it: name all scenario files before --")
     if not Path("Snakefile").is_file():
         raise expected("the working directory", str(Path.cwd()), "the checkout: the folder of the Snakefile")
     scenario = load_scenario(options.files)

@@ -9,7 +9,7 @@ from typing import Any
 
 from subjectdp.algorithms.registry import label
 from subjectdp.config.run import RunConfig, settings_apart
-from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected
+from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected, in_words
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.locks import holder
 from subjectdp.places import PROGRESS
@@ -54,6 +54,32 @@ class RunFolder:
         return None if self.rounds_done is None else f"{self.rounds_done}/{self.rounds}"
 
 
+_STATED = [f"privacy.{each}" for each in ("as_published", "predicted", *(f"sound.{unit}" for unit in UNITS))]
+_KINDS: dict[Any, tuple[str, ...]] = {
+    dict: ("config", "config.algorithm", "config.data", "final", "privacy", "privacy.sound", *_STATED),
+    str: ("algorithm", "config.algorithm.name"),
+    list: ("privacy.excluded", *(f"{each}.assumptions" for each in _STATED)),
+    (int, float): (
+        *("final.test_accuracy", "rounds_executed", "wall_seconds", *(f"{each}.epsilon" for each in _STATED)),
+        *(*(f"{each}.delta" for each in _STATED), "privacy.predicted.subjects", "privacy.predicted.present"),
+    ),
+}
+"""The kinds of what commands read of a manifest, where it is there; sections before what they hold."""
+
+
+def _check_kinds(path: Path, content: Any) -> None:
+    """DataError for a manifest of other kinds, as after a file was damaged or written by hand."""
+    if not isinstance(content, dict):
+        raise DataError(f"Expected {path} to hold a mapping, got {type(content).__name__}.")
+    for kind, keys in _KINDS.items():
+        for key in keys:
+            value: Any = content
+            for part in key.split("."):
+                value = value.get(part) if value else None
+            if value is not None and not isinstance(value, kind):
+                raise DataError(f"{path} is damaged ({key}: {in_words(value)}). Remove it and run the workflow again.")
+
+
 def recorded_runs(results: Path) -> Iterator[RunFolder]:
     """All runs below ``results``, by id; DataError where there is no folder of runs."""
     folder = results / "runs"
@@ -89,13 +115,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"Expected run {folder.name} to be finished: there is no manifest.json in {folder}.")
     try:
         content = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise DataError(f"Expected {path} to be a manifest in JSON, got {problem}.") from None
-    if not isinstance(content, dict):
-        raise DataError(f"Expected {path} to hold a mapping, got {type(content).__name__}.")
+    _check_kinds(path, content)
     if SEAL in content and not is_intact(content):
         raise DataError(f"{path} was changed after the run. Remove it and run the workflow again.")
-    return content
+    return dict(content)
 
 
 def read_run_folder(folder: Path) -> RunFolder:
@@ -134,7 +159,7 @@ def _finished(folder: Path) -> RunFolder:
             epsilon_published=epsilon_of(privacy, "as_published"),
             epsilon_sound_subject=epsilon_of(privacy, "subject"),
         )
-    except (SubjectDPError, AttributeError, TypeError) as problem:
+    except SubjectDPError as problem:
         return RunFolder(folder.name, State.BROKEN, note=str(problem))
 
 

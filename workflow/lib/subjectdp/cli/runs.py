@@ -84,10 +84,11 @@ def _row(run: RunFolder) -> tuple[Any, ...]:
 
 
 def _fits(run: RunFolder, options: argparse.Namespace) -> bool:
-    config = run.config or {"data": {}, "algorithm": {"name": "", "variant": ""}}
-    name, variant = config["algorithm"]["name"], config["algorithm"]["variant"]
-    of_dataset = options.dataset in (None, config["data"].get("dataset"))
-    return of_dataset and options.algorithm in (None, name, f"{name}:{variant}")
+    data, chosen = ((run.config or {}).get(key) or {} for key in ("data", "algorithm"))
+    of_dataset = options.dataset in (None, data.get("dataset"))
+    name = chosen.get("name", "")
+    fits = of_dataset and options.algorithm in (None, name, f"{name}:{chosen.get('variant')}")
+    return fits or run.state is State.BROKEN  # of which nobody knows
 
 
 def scenario_options(parser: argparse.ArgumentParser) -> None:
@@ -200,7 +201,9 @@ def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
     if privacy:
         print("\nPrivacy")
         print_pairs(_privacy(privacy), indent="  ")
-        stated = [record for record in (privacy.get("sound") or {}).values() if record.get("epsilon") is not None]
+        stated = [
+            record for record in (privacy.get("sound") or {}).values() if (record or {}).get("epsilon") is not None
+        ]
         assumptions = list(dict.fromkeys(text for record in stated for text in record.get("assumptions") or []))
         _print_list("Assumptions of the sound statements", assumptions)
         _print_list("Not covered", (privacy.get("excluded") or []) if assumptions else [])
@@ -217,7 +220,7 @@ def _head(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]
     yield "algorithm", manifest.get("algorithm")
     yield "data", "synthetic" if manifest.get("synthetic") else "real"
     yield "rounds executed", manifest.get("rounds_executed")
-    numbers = (manifest.get("config") or {}).get("data", {}).get("task") == "regression"
+    numbers = ((manifest.get("config") or {}).get("data") or {}).get("task") == "regression"
     shown = None if accuracy is None else f"{100 * accuracy:.2f} %"
     yield "variance explained (R²)" if numbers else "test accuracy", shown
     yield "test loss", final.get("test_loss")
@@ -249,7 +252,7 @@ def sparkline(values: list[float], width: int = _CURVE_WIDTH) -> str:
 
 
 def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if (predicted := privacy.get("predicted")) is not None:
+    if predicted := privacy.get("predicted"):
         wanted, present = f"{predicted['subjects']:,}", f"{predicted['present']:,}"
         theirs = f"{wanted} subjects would get {_epsilon(predicted)}; this run has {present}"
         yield "PREDICTED NOISE (an experiment)", theirs

@@ -24,7 +24,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from subjectdp.algorithms.registry import algorithm
-from subjectdp.config.sections import DataConfig, JointConfig, RunSections, Section, TrainingConfig
+from subjectdp.config.sections import DataConfig, RunSections, Section, TrainingConfig
 from subjectdp.data.catalogue import DATASETS, held_out
 from subjectdp.errors import expected
 from subjectdp.models.catalogue import model_names
@@ -51,7 +51,7 @@ def resolve_defaults(run: _Run) -> _Run:
             "data": _of_data(run.data),
             "partition": {"distribution": distribution_of(run), "silos_per_subject": held},
             "algorithm": {"variant": _given(chosen.variant, algorithm(chosen.name).variants[0])},
-            "joint": _of_joint(run.joint),
+            "joint": {} if any(count > 1 for count in run.joint.fused_steps) else {"fused_steps": ()},
             "training": _of_training(run),
             "model": {"name": model_of(run)},
         },
@@ -75,14 +75,10 @@ def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
 
 
 def _of_data(data: DataConfig) -> dict[str, Any]:
-    """Fills the test fraction and the path's variables; resets what the source does not read."""
+    """Fills the test fraction and the path's variables."""
     changes: dict[str, Any] = {"test_fraction": held_out(data.dataset, data.test_fraction)}
     if data.path is not None:
         changes["path"] = _resolve_path(data.path, data.source)
-    if data.source != "embedded":
-        changes |= _defaults(DataConfig, ("embedded",))
-    if data.dataset != "femnist":
-        changes["duplicate_first_image_bug"] = False
     return changes
 
 
@@ -127,11 +123,6 @@ def expand_variables(path: str) -> str:
         return value
 
     return os.path.expanduser(_VARIABLE.sub(value_of, path))
-
-
-def _of_joint(joint: JointConfig) -> dict[str, Any]:
-    changes = _defaults(JointConfig, ("bits",)) if joint.noise == "gaussian" else {}
-    return changes if any(count > 1 for count in joint.fused_steps) else changes | {"fused_steps": ()}
 
 
 def _of_training(run: RunSections) -> dict[str, Any]:

@@ -4,16 +4,18 @@ Rules between keys are checked before anything is computed, and all reported at 
 :mod:`subjectdp.plan.rules`, where ``make_plan`` checks them too.
 """
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Self
 
 from pydantic import model_validator
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config import resolve
-from subjectdp.config.messages import unknown_key, validated
-from subjectdp.config.sections import RunSections
+from subjectdp.config.messages import raise_all, unknown_key, validated
+from subjectdp.config.sections import DataConfig, EmbeddedConfig, RunSections
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.errors import ConfigError, SubjectDPError, expected, unknown
 from subjectdp.io.printing import flattened
@@ -70,26 +72,33 @@ VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
 WITHOUT_EFFECT = ("privacy.horizontal",)
 """Special keys that an algorithm may leave unread: LocalItemDP's items are at one silo each, whatever the rule."""
 
+_USUAL = RunSections()
 Rule = tuple[object, str, Any, str]  # whether a rule is broken, the key, its value, and what is allowed
 
 
 def check_run(run: RunSections) -> None:
     """Raises one ConfigError, a line for each rule that ``run`` breaks."""
     wrong_variant = list(_variant(run))  # without its mechanism no other rule can be checked
-    unread, read = list(_unread(run)), resolve.without_unread_keys(run)
-    problems = wrong_variant or [*unread, *_problems(read)]
+    problems = wrong_variant or [*_unread(run), *_problems(resolve.without_unread_keys(run))]
     if problems:
         raise ConfigError("\n".join(str(problem) for problem in problems))
 
 
+def check_data(data: DataConfig) -> None:
+    """As :func:`check_run`, of the rules that the section ``data`` alone can break."""
+    run, rules = RunSections(data=data), _broken(_source(data))
+    raise_all(str(problem) for problem in (*_left_out(run, _unread_data(data)), *rules))
+
+
 def _problems(run: RunSections) -> Iterator[SubjectDPError]:
-    for table in (_model, _source, _partition, _schedule):
-        for broken, key, value, allowed in table(run):
-            if broken:
-                yield expected(key, value, allowed)
+    yield from _broken(itertools.chain(_model(run), _source(run.data), _partition(run), _schedule(run)))
     yield from _model_parameters(run)
     capped = run.partition.max_items_per_subject is not None
     yield from plan_rules.problems(resolve.mechanism_of(run), resolve.plan_settings(run), run.partition.silos, capped)
+
+
+def _broken(rules: Iterable[Rule]) -> Iterator[SubjectDPError]:
+    return (expected(key, value, allowed) for broken, key, value, allowed in rules if broken)
 
 
 def _variant(run: RunSections) -> Iterator[SubjectDPError]:
@@ -104,16 +113,55 @@ def _variant(run: RunSections) -> Iterator[SubjectDPError]:
 
 
 def _unread(run: RunSections) -> Iterator[SubjectDPError]:
-    # keys of joint, subject and privacy that the algorithm does not read (decision 0022); the section privacy has no
-    # effect on FedAvg, which claims none
+    # decision 0022; the section privacy has no effect on FedAvg, which claims none
     name = run.algorithm.name
-    for section, defaults in resolve.unread_keys(name).items():
-        for key, usual in defaults.items():
-            dotted, value = f"{section}.{key}", getattr(getattr(run, section), key)
-            idle = dotted in WITHOUT_EFFECT or (section == "privacy" and not is_private(name))
-            if value != usual and not idle:
-                shown = {"None": "null", "False": "false", "()": "[]"}.get(str(usual), str(usual))
-                yield expected(dotted, value, f"{shown} when algorithm.name is {name} (not read)")
+    of_others = (
+        (f"{section}.{key}", f"when algorithm.name is {name}")
+        for section, defaults in resolve.unread_keys(name).items()
+        for key in defaults
+        if f"{section}.{key}" not in WITHOUT_EFFECT and (section != "privacy" or is_private(name))
+    )
+    return _left_out(run, itertools.chain(of_others, _unread_data(run.data), _unread_choices(run)))
+
+
+def _left_out(run: RunSections, idle: Iterable[tuple[str, str]]) -> Iterator[SubjectDPError]:
+    # a line for each key that nothing reads (and when) whose value is not its default
+    for key, when in idle:
+        value, usual = (attrgetter(key)(each) for each in (run, _USUAL))
+        if value != usual:
+            shown = {"None": "null", "False": "false", "()": "[]"}.get(str(usual), str(usual))
+            yield expected(key, value, f"{shown} {when} (not read)")
+
+
+def _unread_data(data: DataConfig) -> Iterator[tuple[str, str]]:
+    """The keys of ``data`` that its source and data set do not read, and when."""
+    bug, when, of_table = "duplicate_first_image_bug", f"when data.source is {data.source}", data.source == Source.TABLE
+    keys = [] if data.source == Source.EMBEDDED else [f"embedded.{key}" for key in EmbeddedConfig.model_fields]
+    keys += [] if of_table else ["label", "silo", "columns", "drop", "missing", "ranges", "task"]
+    keys += [] if of_table or (data.source == Source.LEAF_JSON and data.subject == "none") else ["subject"]
+    keys += [bug] if data.source == Source.LEAF_JSON else []
+    yield from ((f"data.{key}", when) for key in keys)
+    if data.dataset != "femnist":
+        yield f"data.{bug}", f"when data.dataset is {data.dataset}"
+
+
+def _unread_choices(run: RunSections) -> Iterator[tuple[str, str]]:
+    """The keys that belong to another choice than the run's, and when."""
+    training, optimizer = run.training, run.training.optimizer.name
+    name, kind = run.algorithm.name, resolve.distribution_of(run)
+    given = run.privacy.noise_multiplier is not None and is_private(name)
+    choices = [
+        (given, "privacy.epsilon", "when privacy.noise_multiplier is given"),
+        (kind != "power", "partition.alpha", "unless partition.distribution is power"),
+        (kind != "inherent", "data.silo", f"when partition.distribution is {kind}"),
+        (run.joint.noise == NoiseDistribution.GAUSSIAN, "joint.bits", "unless joint.noise is skellam"),
+        (training.silos_per_round is None, "training.silo_choice", "unless training.silos_per_round is given"),
+        (training.sampling_fraction is not None, "training.batch_size", "when training.sampling_fraction is given"),
+        (training.local_steps is not None, "training.local_epochs", "when training.local_steps is given"),
+        (algorithm(name).one_step_per_round, "training.local_epochs", f"when algorithm.name is {name}"),
+        (optimizer == "sgd", "training.optimizer.momentum", "unless training.optimizer.name is momentum or adam"),
+    ]
+    return ((key, when) for unread, key, when in choices if unread)
 
 
 def _model(run: RunSections) -> Iterator[Rule]:
@@ -140,24 +188,17 @@ def _model_parameters(run: RunSections) -> Iterator[SubjectDPError]:
         yield expected(f"model.parameters.{first}", chosen[first], f"0 where {other} is not 0")
 
 
-def _source(run: RunSections) -> Iterator[Rule]:
-    data, facts, when = run.data, DATASETS[run.data.dataset], f"when data.source is {run.data.source}"
+def _source(data: DataConfig) -> Iterator[Rule]:
+    facts, when = DATASETS[data.dataset], f"when data.source is {data.source}"
     of_table, embedded = data.source == Source.TABLE, data.source == Source.EMBEDDED
     sources = f"{' or '.join(facts.sources)} when data.dataset is {data.dataset}"
     yield data.source not in facts.sources, "data.source", data.source, sources
     place = "the CSV or parquet file" if of_table else "the folder or zip of LEAF's JSON"
     yield data.source.in_place and data.path is None, "data.path", None, f"{place} {when}"
     yield of_table and data.label is None, "data.label", None, f"the name of a column {when}"
-    made_up = data.source == Source.LEAF_JSON and data.subject == "none"
-    for key in ("label", "subject", "silo", "columns", "drop", "missing", "ranges", "task"):
-        value, usual = getattr(data, key), type(data).model_fields[key].default
-        allowed = f"{'null' if usual is None else usual or 'empty'} {when}"
-        yield not of_table and value != usual and not (key == "subject" and made_up), f"data.{key}", value, allowed
     for name, (least, largest) in data.ranges.items():
         yield not least < largest, f"data.ranges.{name}", [least, largest], "two numbers, the smaller one first"
     yield embedded and data.path is not None, "data.path", data.path, f"null {when} (did you mean leaf_json?)"
-    doubled = data.source == Source.LEAF_JSON and data.duplicate_first_image_bug
-    yield doubled, "data.duplicate_first_image_bug", True, f"false {when}"
     most = data.embedded.subjects * (data.embedded.items_per_subject if data.own_subjects else 1)
     allowed = f"at most data.embedded.subjects ({most})"
     too_many = data.subjects is not None and data.subjects > most
@@ -174,11 +215,8 @@ def _partition(run: RunSections) -> Iterator[Rule]:
     key, when = "partition.silos_per_subject", f"when partition.distribution is {kind}"
     too_many = held is not None and held > partition.silos
     yield too_many, key, held, f"at most partition.silos ({partition.silos})"
-    alpha, allowed = partition.alpha, f"1 {when} (set it to power)"
-    yield kind != "power" and alpha != 1.0, "partition.alpha", alpha, allowed
     yield kind in ("equal", "inherent") and held not in (None, partition.silos), key, held, f"null {when}"
     of_table = data.source == Source.TABLE
-    yield data.silo is not None and kind != "inherent", "data.silo", data.silo, f"null {when} (not read)"
     named = kind != "inherent" or DATASETS[data.dataset].silos or data.silo is not None
     wanted = "another, or data.silo" if of_table else "another"
     allowed = f"{wanted} when data.dataset is {data.dataset} (it names no silos)"
@@ -202,17 +240,6 @@ def _schedule(run: RunSections) -> Iterator[Rule]:
     yield fewer and training.rounds < least, "training.rounds", training.rounds, allowed
     allowed = f"1 or null when algorithm.name is {mechanism.algorithm} (one mini-batch a silo and round)"
     yield mechanism.one_step_alone and steps not in (None, 1), "training.local_steps", steps, allowed
-    unread = steps is not None or mechanism.one_step_per_round
-    allowed = "1 where training.local_steps is given, or the algorithm takes one step a round (not read)"
-    yield training.local_epochs > 1 and unread, "training.local_epochs", training.local_epochs, allowed
-    usual, size = type(training).model_fields["batch_size"].default, training.batch_size
-    two_rules = training.sampling_fraction is not None and size != usual
-    allowed = f"{usual}, its default, when training.sampling_fraction is given (not read)"
-    yield two_rules, "training.batch_size", size, allowed
-    optimizer = training.optimizer
-    usual, plain = type(optimizer).model_fields["momentum"].default, optimizer.name == "sgd"
-    allowed = f"{usual} when training.optimizer.name is sgd (not read; momentum and adam read it)"
-    yield plain and optimizer.momentum != usual, "training.optimizer.momentum", optimizer.momentum, allowed
     name, integers = training.optimizer.name, run.joint.noise == NoiseDistribution.SKELLAM
     allowed = "sgd when joint.noise is skellam (updates are sums of noisy integers)"
     yield integers and name != "sgd", "training.optimizer.name", name, allowed

@@ -42,14 +42,20 @@ RESERVED_NAMES = ("bench", "benchmarks", "cache", "data", "logs", "partitions", 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """``over`` on ``base``: mappings merge, anything else replaces; neither argument is changed.
 
-    Another algorithm or model has nothing of the one below: no variant, no parameters.
+    Another algorithm or model has nothing of the one below: no variant, no parameters. Data from another source have no
+    size of generated data from below, and privacy with a noise multiplier of its own no ε.
     """
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
             another = key in ("algorithm", "model") and value.get("name", below.get("name")) != below.get("name")
-            value = merge({} if another else below, value)
+            usual = below.get("source", "embedded")
+            moved = key == "data" and value.get("source", usual) != usual
+            given = key == "privacy" and value.get("noise_multiplier") is not None
+            gone = {"embedded": moved, "epsilon": given}
+            below = {name: each for name, each in below.items() if not (another or gone.get(name))}
+            value = merge(below, value)
         merged[key] = value
     return merged
 
@@ -118,7 +124,7 @@ def run_content(layers: Sequence[Mapping[str, Any]], assignment: Mapping[str, An
         for number, layer in enumerate(layers):
             for partial in partials(layer):
                 content = merge(content, normalised(partial))
-            for key, value in assignment.items() if number == last else ():
+            for key, value in _sections_first(assignment) if number == last else ():
                 content = set_dotted(content, key, value)
         return content
 
@@ -134,6 +140,10 @@ def _choices(content: Mapping[str, Any]) -> tuple[str, str, str | None]:
         variant = algorithm(name).variants[0]
     usual = "table" if data.get("source") == "table" else "femnist"
     return str(data.get("dataset", usual)), str(name), variant if isinstance(variant, str) else None
+
+
+def _sections_first(assignment: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(assignment.items(), key=lambda axis: (axis[0].count("."), axis[0] != "data.source"))
 
 
 def values_of_axis(value: Any) -> list[Any]:
@@ -357,6 +367,7 @@ def _of_algorithm(key: str, partial: Any) -> Iterator[str]:
 
 
 def _of_block(block: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    axes: dict[str, str] = {}  # what sets each key
     for key, values in block.items():
         axis = f"{prefix}.{key}"
         if key == "name":
@@ -368,6 +379,11 @@ def _of_block(block: Mapping[str, Any], prefix: str) -> Iterator[str]:
             yield str(expected(axis, values, "a value or a list with at least one value"))
         elif isinstance(values, list) and any(isinstance(value, list) for value in values):
             yield str(expected(axis, values, "a value or a list of values, not of lists"))
+        else:
+            nested = (flattened(set_dotted({}, key, value)) for value in values_of_axis(values))
+            for inner in {inner for pairs in nested for inner, value in pairs if value is not None}:
+                if axes.setdefault(inner, key) != key:
+                    yield str(expected(axis, values, f"without {inner}, which the axis {axes[inner]} sets"))
 
 
 def _near_axes(key: str) -> list[str]:

@@ -17,6 +17,7 @@ from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.models.catalogue import MODELS
 from subjectdp.plan.plan import (
     LARGEST_INTEGER,
+    MOST_SILOS,
     Accountant,
     AccountingMode,
     BudgetWeights,
@@ -142,8 +143,7 @@ class DataConfig(Section):
 class PartitionConfig(Section):
     """How the subjects' items are distributed over the silos."""
 
-    # a partition stores a silo number as int16
-    silos: Annotated[int, Field(ge=1, le=32_767), NotBool] = 16
+    silos: Annotated[int, Field(ge=1, le=MOST_SILOS), NotBool] = 16
     """Number of silos S."""
     distribution: Distribution = "uniform"
     """Distribution of a subject's items over the silos; left out where data.silo is given: inherent. uniform, or power

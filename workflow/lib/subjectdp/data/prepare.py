@@ -99,9 +99,6 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
     ``decode``: False leaves pixels zero where only counts are wanted.
     """
     if data.source == Source.LEAF_JSON:
-        if data.duplicate_first_image_bug:
-            allowed = "false for data.source leaf_json: LEAF's own output has the duplicates already"
-            raise expected("data.duplicate_first_image_bug", True, allowed, DataError)
         path, kind = _path_in_place(data), DATASETS[data.dataset].kind
         form = leaf_tables.form_of(path)
         content = leaf_json.load(data.dataset, path) if form is None else leaf_tables.load(kind, path, form)

@@ -253,7 +253,11 @@ class _Columns:
         """The names in columns, and the place of each row's among them: whole numbers by value, others by letters."""
         parts = [self.frame[name] for name in columns]
         cells = parts[0] if len(parts) == 1 else pd.Series(list(zip(*parts, strict=True)))
-        codes, values = pd.factorize(cells, use_na_sentinel=False)
+        try:
+            codes, values = pd.factorize(cells, use_na_sentinel=False)
+        except TypeError:  # of a list
+            where = f"{self.path}, {', '.join(columns)}"
+            raise DataError(f"{where}: expected {kind} as text or a number, got lists or structures.") from None
         first = pd.Series(codes).drop_duplicates().index  # a code is the number of its value's first appearance
         found = []
         for place, value in zip(first, values, strict=True):
@@ -407,6 +411,8 @@ def _parquet(path: Path) -> pd.DataFrame:
     _check_distinct(path, frame)
     for name in frame.select_dtypes(["object", "category", "string"]).columns:
         texts = frame[name].astype(object)
+        if texts.map(lambda cell: isinstance(cell, bytes)).any():
+            raise DataError(f"{path}: the column {in_words(name)} holds bytes: write it as text.")
         missing = texts.astype(str).str.strip().str.casefold().isin(MISSING)
         frame[name] = texts.mask(missing | texts.isna(), None)
     return frame

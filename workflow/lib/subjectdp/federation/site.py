@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from subjectdp.config.messages import validated
-from subjectdp.config.run import RunConfig
+from subjectdp.config.run import RunConfig, check_data
 from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
 from subjectdp.data.archives import describe
 from subjectdp.data.catalogue import Source
@@ -64,6 +64,7 @@ def load_site(path: Path | str) -> Site:
     for key in sorted(site.data.model_fields_set - _READ):
         allowed = "left out: it decides nothing here, all items of the file are training items"
         raise expected(f"data.{key}", getattr(site.data, key), allowed)
+    check_data(site.data)
     beside = Path(path).absolute().parent
     data = site.data.model_copy(update={"path": str(beside / Path(site.data.path).expanduser())})
     folder = str(beside / Path(site.folder).expanduser())

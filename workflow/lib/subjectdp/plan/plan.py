@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from subjectdp.errors import PrivacyError, expected
 
 LARGEST_INTEGER = 2**63 - 1
+MOST_SILOS = 32_767  # a partition stores a silo number as int16
 
 
 def _refuse_bool(value: Any) -> Any:

@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 
 from subjectdp.errors import expected
 from subjectdp.io.atomic import atomic_path, write_text
+from subjectdp.places import STATEMENT_SUFFIXES
 from subjectdp.plan.plan import PrivacyPlan
 
-SUFFIXES = (".md", ".html", ".pdf")
 _TEXT, _HTML = (Path(__file__).with_name(f"statement.{ending}") for ending in ("jinja", "html"))
 _MARKDOWN = """\
 # {{ title }}
@@ -105,9 +105,9 @@ def _percent(share: float) -> str:
 
 
 def write_statement(target: Path, sections: Sequence[Section], title: str) -> None:
-    """Writes the page as its suffix says. Raises ConfigError for another suffix than ``SUFFIXES``."""
-    if target.suffix not in SUFFIXES:
-        raise expected("file of the statement", target.name, f"a name that ends in {', '.join(SUFFIXES)}")
+    """Writes the page as its suffix says. Raises ConfigError for another suffix than ``STATEMENT_SUFFIXES``."""
+    if target.suffix not in STATEMENT_SUFFIXES:
+        raise expected("file of the statement", target.name, f"a name that ends in {', '.join(STATEMENT_SUFFIXES)}")
     if target.suffix == ".pdf":
         _write_pdf(target, sections, title)
     else:

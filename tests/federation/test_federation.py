@@ -18,6 +18,7 @@ from subjectdp.federation.proposal import PLAN, pack, unpack
 from subjectdp.federation.server import lead
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure
+from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.collect import FigureInputs, collect_scenario
 
 pytestmark = pytest.mark.slow  # each trains a federation
@@ -159,6 +160,16 @@ def test_the_agreed_plan_is_the_only_one(world: World) -> None:
     request = world.request(ask=PLAN)
     assert world.silo(plan="0" * 64).refuses(request, "is not the one that this silo's file names")
     assert unpack(world.silo(plan=world.proposal.digest).answer(request)) == ({"silo": 0}, None)
+
+
+def test_no_server_tells_each_silo_that_the_others_noise_more(tmp_path: Path) -> None:
+    """Plans of epsilon 8.1 each, one for each silo, would give a person at two silos 12.3."""
+    world = make_world(tmp_path, "capped_item_dp")
+    noise = 0.75 * world.proposal.noise_multipliers[0]
+    request = world.request(noise_multipliers=[noise, 1e4, 1e4])
+    assert world.silo(plan=None).refuses(request, "may tell each another plan")
+    for own in ({"epsilon": None}, {"unit": PrivacyUnit.ITEM, "epsilon": 99.0}, {"silos_per_subject": 1}):
+        assert world.silo(plan=None, folder=str(tmp_path / next(iter(own))), **own).release(request) is not None
 
 
 def test_the_cap_is_enforced_and_said_at_the_silo_alone(tmp_path: Path) -> None:

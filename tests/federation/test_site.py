@@ -51,7 +51,9 @@ def example(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_example_trains_within_its_epsilon(example: Path) -> None:
-    silos = {silo: TalkingSilo(load_site(example / str(silo) / "site.yaml")) for silo in range(3)}
+    _, agreed = proposed(read_federation(example / "federation.yaml"))
+    sites = [load_site(example / str(silo) / "site.yaml") for silo in range(3)]
+    silos = {n: TalkingSilo(site.model_copy(update={"plan": agreed.digest})) for n, site in enumerate(sites)}
     folder = lead(read_federation(example / "federation.yaml"), Here(silos))
     assert (folder / "model.safetensors").is_file()
     for silo in silos.values():

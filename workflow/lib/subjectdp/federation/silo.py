@@ -206,6 +206,10 @@ def _of_the_site(site: Site, plan: PrivacyPlan) -> Iterator[SubjectDPError]:
     noised = plan.mechanism.noise_rule is not NoiseRule.NONE
     if noised and plan.settings.noise_source != site.noise:
         yield _refused("privacy.noise_source", plan.settings.noise_source, f"{site.noise}, as this silo's file says")
+    alone = site.unit is PrivacyUnit.ITEM or site.silos_per_subject == 1 or plan.mechanism.shared_budget
+    if site.epsilon is not None and site.plan is None and not alone:
+        reason = "a person at several has what all of them give away, and a server may tell each another plan"
+        yield _refused("plan of this silo's file", None, f"the digest that all silos agreed on: {reason}")
     if site.epsilon is not None and not noised:
         yield _refused("noise of the plan", "none", f"enough for epsilon {site.epsilon:g}")
 

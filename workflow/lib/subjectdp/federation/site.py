@@ -51,7 +51,8 @@ class Site(Section):
     """secure: sampling and noise from the operating system, anew in each round. reproducible: from the plan's seed, for
     comparisons on data that need no protection."""
     plan: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    """The digest of the one plan that was agreed on; null: any plan within the limit."""
+    """The digest of the one plan that was agreed on; null: any plan within the limit, where no person's limit rests on
+    other silos."""
     performance: PerformanceConfig = PerformanceConfig()
     """Threads and device of this machine."""
 

@@ -131,8 +131,7 @@ def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
             f"{items.window + 1} items, and nothing is stated for a character or a sentence"
         )
     if items.copies > 1:
-        silos = tuple(replace(silo, max_items_per_subject=items.copies) for silo in plan.silos)
-        held = stated_epsilons(replace(plan, silos=silos, silos_per_subject=1))["subject_one_silo"]
+        held = _part_of_a_subject(plan, items.copies)
         yield (
             f"equal items count one by one: a subject has up to {items.copies} copies of one, and for all of them at "
             f"one silo {'no epsilon holds' if held is None else f'epsilon is {held:.4g}'}"
@@ -141,6 +140,18 @@ def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
         "items are those of training, after split, partition and cap: one more item in the raw data may change which "
         "of its subject's items are among them"
     )
+
+
+def _part_of_a_subject(plan: PrivacyPlan, items: int) -> float | None:
+    """ε of so many items of one subject at a silo, where its others stay. They may turn a sampled subject's part around
+    as one item may; of j drawn ones each moves its subject's mean by C at most."""
+    mechanism = plan.mechanism
+    if mechanism.samples_subjects:
+        return stated_epsilons(plan)["item"]
+    if mechanism.clipping is Clipping.PER_ITEM_SUBJECT_MEAN:
+        mechanism = replace(mechanism, clipping=Clipping.PER_ITEM)
+    silos = tuple(replace(silo, max_items_per_subject=items) for silo in plan.silos)
+    return stated_epsilons(replace(plan, mechanism=mechanism, silos=silos, silos_per_subject=1))["subject_one_silo"]
 
 
 def published_statement(plan: PrivacyPlan) -> dict[str, Any]:

@@ -68,6 +68,17 @@ def test_the_worst_real_person_is_named() -> None:
     assert (name, held) == ("cleo", {"s": 9}) and epsilon == pytest.approx(report.subject.epsilon, rel=1e-6)
 
 
+def test_the_worst_of_many_people_is_named_by_noise_and_steps() -> None:
+    """Not by items and sampling alone: of 100 kinds, whose epsilon are too many to compute, the last one is worst."""
+    held = {(f"p{i}", silo): n for i in range(100) for silo, n in (("x", 30 + i), ("y", 300 - 2 * i))}
+    counts = as_counts(held | {(f"q{i}", "y"): 60 for i in range(200)})
+    assert isinstance(counts, Counts)
+    schedule = subjectdp.Schedule(rounds=1, batch_size=64)
+    report = subjectdp.account("local_item_dp", counts, schedule, {"x": 400.0, "y": 40.0})
+    found = worst_person(report.plan, counts)
+    assert found is not None and found[0] == "p0" and found[2] == report.subject.epsilon
+
+
 def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None:
     path = tmp_path / "sizes.csv"
     path.write_text("silo,items,people\nn,40,10\ns,60,15\n")

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.make_plan import draft_plan, with_noise_multipliers, with_plan_noise, with_sampling
-from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.accounting.sound import unit_epsilon, unit_losses
 from subjectdp.algorithms import registry
 from subjectdp.api.counts import Counts, SiloSizes, Source, as_counts
 from subjectdp.api.report import PrivacyReport
@@ -294,8 +295,11 @@ def _doubled(most: int) -> list[int]:
 
 def worst_person(plan: PrivacyPlan, counts: Counts) -> tuple[str, dict[str, int], float] | None:
     """The name, items at each silo and ε of the person whose ε is largest; None where the plan knows no people."""
-    weight = [silo.sampling_probability**2 for silo in plan.silos]
-    kinds = sorted(plan.people, key=lambda own: -sum(items * items * weight[silo] for silo, items in own))
+
+    def lost(own: tuple[tuple[int, int], ...]) -> float:
+        return clt_mu(unit_losses(replace(plan, people=(own,)), PrivacyUnit.SUBJECT, True)[0])
+
+    kinds = sorted(plan.people, key=lost, reverse=True)
     if not kinds:
         return None
     found = [unit_epsilon(replace(plan, people=(own,)), PrivacyUnit.SUBJECT, True) for own in kinds[:_MOST_PEOPLE]]

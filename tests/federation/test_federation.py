@@ -156,6 +156,14 @@ def test_a_second_run_on_the_same_people_counts_on_top(world: World) -> None:
     lead(second, Here(world.silos(epsilon=20.0)))  # the site's owner allows both
 
 
+def test_people_at_more_silos_than_an_earlier_run_counted_on_are_not_undercounted(tmp_path: Path) -> None:
+    world = make_world(tmp_path, "capped_item_dp")
+    assert world.silo().release(world.request()) is not None
+    another = world.request(name="another", ask=PLAN, run={"partition": {"silos_per_subject": 3}})
+    silo = world.silo(epsilon=None, plan=None, silos_per_subject=3)
+    assert silo.refuses(another, f"silos_per_subject to be as it was when {world.proposal.name} counted on it")
+
+
 def test_the_agreed_plan_is_the_only_one(world: World) -> None:
     request = world.request(ask=PLAN)
     assert world.silo(plan="0" * 64).refuses(request, "is not the one that this silo's file names")

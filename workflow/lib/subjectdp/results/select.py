@@ -81,7 +81,7 @@ def bands(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
 
 
 CONDITIONAL_MARK = "†"
-CONDITIONAL_NOTE = "† conditional: no cap is enforced, the most items of a subject were read from the data"
+CONDITIONAL_NOTE = "† conditional: the most items of a subject, or its silos, are read from the data and not enforced"
 _SOUND_OF_UNIT = {"item": "epsilon_sound_item", "subject": "epsilon_sound_subject"}
 
 

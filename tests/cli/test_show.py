@@ -105,6 +105,8 @@ def test_two_runs_are_composed_unit_by_unit(tmp_path: Path, capsys: Captured) ->
     assert alone[2]["together"] < rows[2]["together"] < 2 * alone[2]["together"]
     loose = run_json(capsys, "ledger", "release-s0", "--delta", "1e-3", "--results", tmp_path)
     assert loose[2]["together"] < alone[2]["together"]
+    tight = run_json(capsys, "ledger", "release-s0", "--delta", "1e-9", "--results", tmp_path)
+    assert tight[2]["each_run"] == tight[2]["together"] > alone[2]["together"]  # not what the run states at 1e-5
     text = said(capsys, "ledger", "release-s0", "release-s1", "--results", tmp_path)
     assert "ε of all together" in text and "Runs that are not named are not counted" in text
 

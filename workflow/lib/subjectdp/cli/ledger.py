@@ -113,15 +113,20 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
 
 
 def _composed(manifests: Sequence[Mapping[str, Any]], unit: str, delta: float) -> dict[str, Any]:
-    known = [value for run in manifests if (value := epsilon_of(run["privacy"], unit)) is not None]
+    kind, every = PrivacyUnit.ITEM if unit == "item" else PrivacyUnit.SUBJECT, unit == "subject"
+    entries = [_entry(manifest) for manifest in manifests]
+    stated = [epsilon_of(run["privacy"], unit) for run in manifests]
+    known = [
+        value if entry.plan.settings.delta <= delta else composed_epsilon([entry], kind, every, delta)
+        for entry, value in zip(entries, stated, strict=True)
+        if value is not None
+    ]
     largest = max(known) if known and len(known) == len(manifests) else None
-    kind = PrivacyUnit.ITEM if unit == "item" else PrivacyUnit.SUBJECT
     try:
-        entries = [_entry(manifest) for manifest in manifests]
-        together = composed_epsilon(entries, kind, unit == "subject", delta)
+        together = composed_epsilon(entries, kind, every, delta)
     except PrivacyError as problem:
         return {"each_run": largest, "together": None, "conditional": False, "reason": str(problem)}
-    conditional = any(condition(entry.plan, kind, unit == "subject") is not None for entry in entries)
+    conditional = any(condition(entry.plan, kind, every) is not None for entry in entries)
     return {"each_run": largest, "together": together, "conditional": conditional, "reason": None}
 
 

@@ -226,6 +226,17 @@ def test_a_round_without_an_answer_is_given_up_and_goes_on_with_the_next_start(w
     assert silos[11].said("round 2 was asked for again") and world.same_as_simulation(folder)
 
 
+def test_the_release_of_another_silo_is_not_taken_for_a_silos_own(world: World) -> None:
+    class Swapped(Here):
+        def ask(self, requests: Any, seconds: float) -> dict[int, bytes]:
+            found = super().ask(requests, seconds)
+            of_rounds = {node: reply for node, reply in found.items() if "round" in unpack(reply)[0]}
+            return found | dict(zip(of_rounds, reversed(of_rounds.values()), strict=True))
+
+    with pytest.raises(DataError, match="something else than its release"):
+        lead(world.file, Swapped(world.silos()))
+
+
 def test_only_releases_and_silo_numbers_leave_a_silo(world: World) -> None:
     said: list[tuple[dict[str, Any], object]] = []
 

@@ -15,7 +15,8 @@ from accounting.test_subject_plans import gaussian_epsilon
 from subjectdp.api.accounting import person_table, worst_person
 from subjectdp.api.counts import Counts, as_counts
 from subjectdp.config import load_scenario
-from subjectdp.errors import ConfigError, DataError
+from subjectdp.errors import ConfigError, DataError, PrivacyError
+from subjectdp.plan.plan import DivisorRule
 
 COUNTS = {("ann", "n"): 6, ("ann", "s"): 2, ("bob", "n"): 3, ("cleo", "s"): 9, ("dan", "n"): 1, ("eve", "s"): 1}
 SCHEDULE = subjectdp.Schedule(rounds=5, steps=2, sampling_probability=0.2)
@@ -56,6 +57,9 @@ def test_a_person_has_the_epsilon_of_a_federation_of_such_people() -> None:
         subjectdp.epsilon_of_a_person(uncapped, 0, 1)
     with pytest.raises(ConfigError, match="silos to be from 1 to 2"):
         subjectdp.epsilon_of_a_person(plan, 1, 3)
+    leaks = dataclasses.replace(plan.mechanism, divisor_rule=DivisorRule.REALISED_SUBJECTS)
+    with pytest.raises(PrivacyError, match="can be stated: the divisor is the number of distinct subjects"):
+        subjectdp.epsilon_of_a_person(dataclasses.replace(plan, mechanism=leaks), 1, 1)
 
 
 def test_the_worst_real_person_is_named() -> None:

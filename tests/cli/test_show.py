@@ -36,6 +36,16 @@ def test_show(results: Path, capsys: Captured) -> None:
     assert run_json(capsys, "show", "femnist-fed_avg", "--results", results)["run_id"] == FIRST
 
 
+def test_an_epsilon_on_a_bound_that_was_read_from_the_data_is_marked(results: Path, capsys: Captured) -> None:
+    path = results / "runs" / FIRST / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["privacy"]["sound"]["subject"] = {"epsilon": 63.4, "guarantee": "conditional"}
+    path.write_text(json.dumps(manifest))
+    assert "epsilon 63.4, conditional" in said(capsys, "show", FIRST, "--results", results)
+    listed = said(capsys, "runs", "--results", results)
+    assert "63.4†" in listed and "† conditional: " in listed
+
+
 @pytest.mark.parametrize(
     ("text", "told"), [("nothing", "'nothing'"), ("femnist-", "fits 3"), ("femnist-higrad", "to be finished")]
 )

@@ -46,6 +46,7 @@ class RunFolder:
     seconds_left: int | None = None
     epsilon_published: float | None = None
     epsilon_sound_subject: float | None = None
+    conditional: bool = False  # that ε rests on a bound that was read from the data
     note: str | None = None  # who trains it, or what is wrong with it
 
     @property
@@ -133,6 +134,7 @@ def _finished(folder: Path) -> RunFolder:
             wall_seconds=manifest.get("wall_seconds"),
             epsilon_published=epsilon_of(privacy, "as_published"),
             epsilon_sound_subject=epsilon_of(privacy, "subject"),
+            conditional=((privacy.get("sound") or {}).get("subject") or {}).get("guarantee") == "conditional",
         )
     except (SubjectDPError, AttributeError, TypeError) as problem:
         return RunFolder(folder.name, State.BROKEN, note=str(problem))

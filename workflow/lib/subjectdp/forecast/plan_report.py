@@ -35,8 +35,7 @@ from subjectdp.forecast.before_start import (
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
 from subjectdp.plan.plan import PrivacyUnit
-from subjectdp.results.select import CONDITIONAL_MARK, CONDITIONAL_NOTE
-from subjectdp.results.shown_runs import run_label
+from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, run_label
 
 PARTITION, PREPARED, COUNTS = "partition", "prepared data", "expected counts"
 """The sources of a federation, the most reliable first."""

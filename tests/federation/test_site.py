@@ -61,6 +61,16 @@ def test_the_example_trains_within_its_epsilon(example: Path) -> None:
         assert silo.said("cap of 4 items a person: ")
 
 
+def test_a_person_is_limited_only_where_rows_say_whose_they_are(example: Path) -> None:
+    path = example / "0" / "site.yaml"
+    named = path.read_text()
+    path.write_text(named.replace("subject: patient ", "drop: [patient] "))
+    with pytest.raises(ConfigError, match=r"data.subject to be the column .* \(unit: item\)"):
+        load_site(path)
+    path.write_text(path.read_text().replace("unit: subject", "unit: item"))
+    assert load_site(path).data.own_subjects
+
+
 def test_labels_are_numbered_by_the_names_that_were_agreed_on(example: Path) -> None:
     with open(example / "sample.csv", "a") as sample:
         sample.write("\n1,1,mild,p1")

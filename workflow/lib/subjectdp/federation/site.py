@@ -65,6 +65,9 @@ def load_site(path: Path | str) -> Site:
     for key in sorted(site.data.model_fields_set - _READ):
         allowed = "left out: it decides nothing here, all items of the file are training items"
         raise expected(f"data.{key}", getattr(site.data, key), allowed)
+    if site.data.own_subjects and site.unit is PrivacyUnit.SUBJECT and site.epsilon is not None:
+        allowed = "the column that says whose a row is: without it no person is limited, each row is (unit: item)"
+        raise expected("data.subject", site.data.subject, allowed)
     beside = Path(path).absolute().parent
     data = site.data.model_copy(update={"path": str(beside / Path(site.data.path).expanduser())})
     folder = str(beside / Path(site.folder).expanduser())

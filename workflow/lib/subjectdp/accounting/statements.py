@@ -80,6 +80,7 @@ class ItemFacts:
 
     window: int = 0  # characters of a text item; 0: no text
     copies: int = 1  # the most equal items of one subject
+    own_subjects: bool = False  # no subject ids
 
 
 _SCOPES = {  # unit, and whether at all silos that may hold it
@@ -120,11 +121,14 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True, items: ItemF
         "predicted": predicted_statement(plan),
         "over_rounds": _over_rounds(plan) if over_rounds else None,
         "items": [] if items is None else list(_items(plan, items)),
+        "own_subjects": items is not None and items.own_subjects,  # what is said of a subject is said of an item
         "excluded": [*_ARITHMETIC[plan.settings.noise_source], *EXCLUDED],
     }
 
 
 def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
+    if items.own_subjects:
+        yield "no subject ids: each item is its own subject, and a person with several has no more"
     if items.window:
         yield (
             f"an item is a window of {items.window} characters and the next one: a character of the text is in up to "

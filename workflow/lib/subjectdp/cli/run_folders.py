@@ -1,7 +1,7 @@
 """Runs as their folders tell of them: what has been run, how far it is, and how long it will take."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -162,6 +162,12 @@ def epsilon_of(privacy: dict[str, Any], unit: str) -> float | None:
     records = {"as_published": privacy.get("as_published"), **(privacy.get("sound") or {})}
     epsilon = (records.get(unit) or {}).get("epsilon")
     return None if epsilon is None else float(epsilon)
+
+
+def stated_units(privacy: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """:data:`UNITS`, or items alone where nothing says whose they are: a subject's ε is that of an item."""
+    alone = any(each.get("own_subjects") for each in privacy)
+    return {key: words for key, words in UNITS.items() if key == "item" or not alone}
 
 
 def label_of(config: dict[str, Any]) -> str | None:

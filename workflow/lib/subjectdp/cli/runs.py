@@ -18,6 +18,7 @@ from subjectdp.cli.run_folders import (
     read_manifest,
     recorded_runs,
     scenario_run,
+    stated_units,
 )
 from subjectdp.config import RunConfig, Scenario, load_scenario
 from subjectdp.config.run import settings_apart
@@ -259,7 +260,7 @@ def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     published = privacy.get("as_published") or {}
     if published.get("epsilon") is not None:
         yield "as published (no guarantee)", f"{_epsilon(published)}, {published.get('unit', '?')} level"
-    for key, unit in UNITS.items():
+    for key, unit in stated_units([privacy]).items():
         if (record := (privacy.get("sound") or {}).get(key)) is not None:
             yield f"sound, {unit}", _epsilon(record)
 

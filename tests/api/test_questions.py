@@ -57,6 +57,8 @@ def test_a_person_has_the_epsilon_of_a_federation_of_such_people() -> None:
         subjectdp.epsilon_of_a_person(uncapped, 0, 1)
     with pytest.raises(ConfigError, match="silos to be from 1 to 2"):
         subjectdp.epsilon_of_a_person(plan, 1, 3)
+    with pytest.raises(ConfigError, match="silos to be from 1 to 1"):  # its part at a silo is made for so many
+        subjectdp.epsilon_of_a_person(dataclasses.replace(plan, silos_per_subject=1), 1, 2)
     leaks = dataclasses.replace(plan.mechanism, divisor_rule=DivisorRule.REALISED_SUBJECTS)
     with pytest.raises(PrivacyError, match="can be stated: the divisor is the number of distinct subjects"):
         subjectdp.epsilon_of_a_person(dataclasses.replace(plan, mechanism=leaks), 1, 1)

@@ -271,8 +271,9 @@ def epsilon_of_a_person(plan: PrivacyPlan, items: int, silos: int) -> float:
     cap = max(silo.max_items_per_subject for silo in plan.silos)
     if whole_number("items", items) > cap and plan.cap_enforced:
         raise expected("items", items, f"from 1 to {cap}, the cap")
-    if whole_number("silos", silos) > len(plan.silos):
-        raise expected("silos", silos, f"from 1 to {len(plan.silos)}")
+    held = plan.silos_per_subject if plan.silos_bounded else len(plan.silos)
+    if whole_number("silos", silos) > held:
+        raise expected("silos", silos, f"from 1 to {held}")
     most = [min(items, silo.max_items_per_subject) if plan.cap_enforced else items for silo in plan.silos]
     capped = tuple(replace(silo, max_items_per_subject=own) for silo, own in zip(plan.silos, most, strict=True))
     changed = replace(plan, silos=capped, silos_per_subject=silos, people=(), cap_enforced=True, silos_bounded=True)

@@ -119,6 +119,9 @@ def test_the_report_says_what_an_item_is() -> None:
     assert "up to 81 items" in text[0] and "one more item in the raw data" in text[-1]
     leaky = privacy_statements(plan(plans.HIGRAD_V3, 9.0, rounds=1), over_rounds=False, items=ItemFacts(copies=2))
     assert "no epsilon holds" in leaky["items"][0]
+    drawn = plan(sound(plans.SUBJECT_SAMPLING), 4.0, rounds=1, sampling=SUBJECTS)
+    said = privacy_statements(drawn, over_rounds=False, items=ItemFacts(copies=2))
+    assert f"is {said['sound']['item']['epsilon']:.4g}" in said["items"][0]  # one of them may turn its subject's part
 
 
 def test_the_report_says_what_noise_is_drawn_from() -> None:

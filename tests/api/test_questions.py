@@ -17,7 +17,8 @@ from accounting.test_subject_plans import gaussian_epsilon
 from subjectdp.api.accounting import person_table, worst_person
 from subjectdp.api.counts import Counts, as_counts
 from subjectdp.config import load_scenario
-from subjectdp.errors import ConfigError, DataError
+from subjectdp.errors import ConfigError, DataError, PrivacyError
+from subjectdp.plan.plan import DivisorRule
 
 COUNTS = {("ann", "n"): 6, ("ann", "s"): 2, ("bob", "n"): 3, ("cleo", "s"): 9, ("dan", "n"): 1, ("eve", "s"): 1}
 SCHEDULE = subjectdp.Schedule(rounds=5, steps=2, sampling_probability=0.2)
@@ -58,8 +59,11 @@ def test_a_person_has_the_epsilon_of_a_federation_of_such_people() -> None:
         subjectdp.epsilon_of_a_person(uncapped, 0, 1)
     with pytest.raises(ConfigError, match="silos to be from 1 to 2"):
         subjectdp.epsilon_of_a_person(plan, 1, 3)
-    with pytest.raises(ConfigError, match="silos to be from 1 to 1"):
-        subjectdp.epsilon_of_a_person(dataclasses.replace(plan, silos_per_subject=1, silos_bounded=True), 1, 2)
+    with pytest.raises(ConfigError, match="silos to be from 1 to 1"):  # its part at a silo is made for so many
+        subjectdp.epsilon_of_a_person(dataclasses.replace(plan, silos_per_subject=1), 1, 2)
+    leaks = dataclasses.replace(plan.mechanism, divisor_rule=DivisorRule.REALISED_SUBJECTS)
+    with pytest.raises(PrivacyError, match="can be stated: the divisor is the number of distinct subjects"):
+        subjectdp.epsilon_of_a_person(dataclasses.replace(plan, mechanism=leaks), 1, 1)
 
 
 def test_numbers_of_any_kind_are_plain_ones_afterwards() -> None:
@@ -76,6 +80,17 @@ def test_the_worst_real_person_is_named() -> None:
     assert found is not None
     name, held, epsilon = found
     assert (name, held) == ("cleo", {"s": 9}) and epsilon == pytest.approx(report.subject.epsilon, rel=1e-6)
+
+
+def test_the_worst_of_many_people_is_named_by_noise_and_steps() -> None:
+    """Not by items and sampling alone: of 100 kinds, whose epsilon are too many to compute, the last one is worst."""
+    held = {(f"p{i}", silo): n for i in range(100) for silo, n in (("x", 30 + i), ("y", 300 - 2 * i))}
+    counts = as_counts(held | {(f"q{i}", "y"): 60 for i in range(200)})
+    assert isinstance(counts, Counts)
+    schedule = subjectdp.Schedule(rounds=1, batch_size=64)
+    report = subjectdp.account("local_item_dp", counts, schedule, {"x": 400.0, "y": 40.0})
+    found = worst_person(report.plan, counts)
+    assert found is not None and found[0] == "p0" and found[2] == report.subject.epsilon
 
 
 def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None:

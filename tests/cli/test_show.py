@@ -36,6 +36,16 @@ def test_show(results: Path, capsys: Captured) -> None:
     assert run_json(capsys, "show", "femnist-fed_avg", "--results", results)["run_id"] == FIRST
 
 
+def test_an_epsilon_on_a_bound_that_was_read_from_the_data_is_marked(results: Path, capsys: Captured) -> None:
+    path = results / "runs" / FIRST / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["privacy"]["sound"]["subject"] = {"epsilon": 63.4, "guarantee": "conditional"}
+    path.write_text(json.dumps(manifest))
+    assert "epsilon 63.4, conditional" in said(capsys, "show", FIRST, "--results", results)
+    listed = said(capsys, "runs", "--results", results)
+    assert "63.4†" in listed and "† conditional: " in listed
+
+
 @pytest.mark.parametrize(
     ("text", "told"), [("nothing", "'nothing'"), ("femnist-", "fits 3"), ("femnist-higrad", "to be finished")]
 )
@@ -123,6 +133,8 @@ def test_two_runs_are_composed_unit_by_unit(tmp_path: Path, capsys: Captured) ->
     assert alone[2]["together"] < rows[2]["together"] < 2 * alone[2]["together"]
     loose = run_json(capsys, "ledger", "release-s0", "--delta", "1e-3", "--results", tmp_path)
     assert loose[2]["together"] < alone[2]["together"]
+    tight = run_json(capsys, "ledger", "release-s0", "--delta", "1e-9", "--results", tmp_path)
+    assert tight[2]["each_run"] == tight[2]["together"] > alone[2]["together"]  # not what the run states at 1e-5
     text = said(capsys, "ledger", "release-s0", "release-s1", "--results", tmp_path)
     assert "ε of all together" in text and "Runs that are not named are not counted" in text
 

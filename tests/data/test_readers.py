@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from source_files import write_zip
+from subjectdp.accounting.plan_run import plan_from_dict
+from subjectdp.cli.ledger import ledger_rows
 from subjectdp.config.run import RunConfig
 from subjectdp.data import acs_income, cifar10, idx
 from subjectdp.data.acs_income import REGIONS, WIDTH, encode, read_region
@@ -25,6 +27,7 @@ from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, generate, prepare_dataset
 from subjectdp.errors import ConfigError, DataError, ModelError
 from subjectdp.models.resnext import FEATURES, MEAN, STD, features, load_checkpoint, random_weights
+from subjectdp.report.statement import statement_sections
 from subjectdp.training.run import train_run
 
 REAL = os.environ.get("SUBJECTDP_REAL_DATA")
@@ -74,6 +77,10 @@ def test_a_run_says_that_items_are_their_own_subjects(tmp_path: Path) -> None:
     train_run(json.loads(run.model_dump_json()), tmp_path / "prepared", tmp_path / "partition", tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert any("each item is its own subject" in line for line in manifest["privacy"]["card"])
+    page = statement_sections(plan_from_dict(manifest["plan"]), manifest["privacy"], "a run")
+    said = " ".join(text for section in page for text in (*section.paragraphs, *section.points))
+    assert "do not say whose they are" in said and "each person, with" not in said
+    assert [row["unit"] for row in ledger_rows([manifest], None)] == ["one item"]
     assert all(silo["max_items_per_subject"] == 1 for silo in manifest["plan"]["silos"])
 
 

@@ -18,6 +18,7 @@ from subjectdp.federation.proposal import PLAN, pack, unpack
 from subjectdp.federation.server import lead
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure
+from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.collect import FigureInputs, collect_scenario
 
 pytestmark = pytest.mark.slow  # each trains a federation
@@ -155,10 +156,28 @@ def test_a_second_run_on_the_same_people_counts_on_top(world: World) -> None:
     lead(second, Here(world.silos(epsilon=20.0)))  # the site's owner allows both
 
 
+def test_people_at_more_silos_than_an_earlier_run_counted_on_are_not_undercounted(tmp_path: Path) -> None:
+    world = make_world(tmp_path, "capped_item_dp")
+    assert world.silo().release(world.request()) is not None
+    another = world.request(name="another", ask=PLAN, run={"partition": {"silos_per_subject": 3}})
+    silo = world.silo(epsilon=None, plan=None, silos_per_subject=3)
+    assert silo.refuses(another, f"silos_per_subject to be as it was when {world.proposal.name} counted on it")
+
+
 def test_the_agreed_plan_is_the_only_one(world: World) -> None:
     request = world.request(ask=PLAN)
     assert world.silo(plan="0" * 64).refuses(request, "is not the one that this silo's file names")
     assert unpack(world.silo(plan=world.proposal.digest).answer(request)) == ({"silo": 0}, None)
+
+
+def test_no_server_tells_each_silo_that_the_others_noise_more(tmp_path: Path) -> None:
+    """Plans of epsilon 8.1 each, one for each silo, would give a person at two silos 12.3."""
+    world = make_world(tmp_path, "capped_item_dp")
+    noise = 0.75 * world.proposal.noise_multipliers[0]
+    request = world.request(noise_multipliers=[noise, 1e4, 1e4])
+    assert world.silo(plan=None).refuses(request, "may tell each another plan")
+    for own in ({"epsilon": None}, {"unit": PrivacyUnit.ITEM, "epsilon": 99.0}, {"silos_per_subject": 1}):
+        assert world.silo(plan=None, folder=str(tmp_path / next(iter(own))), **own).release(request) is not None
 
 
 def test_the_cap_is_enforced_and_said_at_the_silo_alone(tmp_path: Path) -> None:
@@ -205,6 +224,17 @@ def test_a_round_without_an_answer_is_given_up_and_goes_on_with_the_next_start(w
         lead(world.file.model_copy(update={"wait_minutes": 0.01}), Tired(silos))
     folder = world.lead(silos)
     assert silos[11].said("round 2 was asked for again") and world.same_as_simulation(folder)
+
+
+def test_the_release_of_another_silo_is_not_taken_for_a_silos_own(world: World) -> None:
+    class Swapped(Here):
+        def ask(self, requests: Any, seconds: float) -> dict[int, bytes]:
+            found = super().ask(requests, seconds)
+            of_rounds = {node: reply for node, reply in found.items() if "round" in unpack(reply)[0]}
+            return found | dict(zip(of_rounds, reversed(of_rounds.values()), strict=True))
+
+    with pytest.raises(DataError, match="something else than its release"):
+        lead(world.file, Swapped(world.silos()))
 
 
 def test_only_releases_and_silo_numbers_leave_a_silo(world: World) -> None:

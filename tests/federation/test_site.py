@@ -51,12 +51,24 @@ def example(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_example_trains_within_its_epsilon(example: Path) -> None:
-    silos = {silo: TalkingSilo(load_site(example / str(silo) / "site.yaml")) for silo in range(3)}
+    _, agreed = proposed(read_federation(example / "federation.yaml"))
+    sites = [load_site(example / str(silo) / "site.yaml") for silo in range(3)]
+    silos = {n: TalkingSilo(site.model_copy(update={"plan": agreed.digest})) for n, site in enumerate(sites)}
     folder = lead(read_federation(example / "federation.yaml"), Here(silos))
     assert (folder / "model.safetensors").is_file()
     for silo in silos.values():
         assert silo.said("of 4 for one subject") and silo.said("round 20 answered")
         assert silo.said("cap of 4 items a person: ")
+
+
+def test_a_person_is_limited_only_where_rows_say_whose_they_are(example: Path) -> None:
+    path = example / "0" / "site.yaml"
+    named = path.read_text()
+    path.write_text(named.replace("subject: patient ", "drop: [patient] "))
+    with pytest.raises(ConfigError, match=r"data.subject to be the column .* \(unit: item\)"):
+        load_site(path)
+    path.write_text(path.read_text().replace("unit: subject", "unit: item"))
+    assert load_site(path).data.own_subjects
 
 
 def test_labels_are_numbered_by_the_names_that_were_agreed_on(example: Path) -> None:

@@ -121,12 +121,13 @@ class World:
 
     def silos(self, **changes: Any) -> dict[int, TalkingSilo]:
         """The silos in this process, by a made-up number of a machine."""
-        sites = [load_site(site).model_copy(update=changes) for site in self.sites]
-        return {10 + n: TalkingSilo(site) for n, site in enumerate(sites)}
+        return {10 + n: self.silo(n, **changes) for n in range(len(self.sites))}
 
-    def silo(self, **changes: Any) -> TalkingSilo:
-        """The first silo, started in this process."""
-        return TalkingSilo(load_site(self.sites[0]).model_copy(update=changes))
+    def silo(self, number: int = 0, **changes: Any) -> TalkingSilo:
+        """A silo, started in this process; it names the plan where its people's limit rests on other silos."""
+        site = load_site(self.sites[number])
+        agreed = {"plan": self.proposal.digest} if site.unit == "subject" else {}
+        return TalkingSilo(site.model_copy(update={**agreed, **changes}))
 
     def lead(self, silos: Mapping[int, Any] | None = None) -> Path:
         """Leads the federation in this process; returns the run's folder."""

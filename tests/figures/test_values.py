@@ -22,7 +22,8 @@ from subjectdp.figures.catalogue import build_figure
 from subjectdp.figures.panels import Sheet
 from subjectdp.figures.parts import privacy_footnote
 from subjectdp.results.collect import FigureInputs
-from subjectdp.results.select import CONDITIONAL_NOTE, privacy_note
+from subjectdp.results.select import privacy_note
+from subjectdp.results.shown_runs import CONDITIONAL_NOTE
 
 pytestmark = pytest.mark.slow
 

@@ -34,6 +34,7 @@ def test_the_plan_says_what_the_run_will_state(tmp_path, algorithm):
     assert row.epsilon_as_published == (None if published is None else pytest.approx(published, rel=2e-3))
     for name, statement in stated["sound"].items():
         assert getattr(row, f"epsilon_sound_{name}") == statement["epsilon"], name
+        assert (f"epsilon_sound_{name}" in row.conditional) == (statement["guarantee"] == "conditional"), name
     steps = pd.read_parquet(folders(run, tmp_path)[2] / "steps.parquet")
     assert row.rounds == manifest["plan"]["rounds"]
     assert row.local_steps == len(steps)
@@ -74,6 +75,7 @@ def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
         "run": small_world.config(data={"embedded": {"subjects": 9, "items_per_subject": 60}}),
         "sweep": [{"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [1, 2], "seed": [0, 1, 2]}],
     }
+    content["run"]["partition"]["max_items_per_subject"] = None
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(content))
     command = ("plan", tmp_path / "small.yaml", "--results", tmp_path / "results")
     printed = said(capsys, *command)
@@ -84,7 +86,7 @@ def test_the_command_prints_the_plan_and_writes_it(tmp_path, capsys):
     assert table["runs"].sum() == len(runs) == 9, "clipping means nothing to FedAvg"
     assert printed.startswith("Plan of the scenario small: 9 runs, 0 of them done")
     words = " ".join(printed.split())
-    assert "taken from: expected counts" in words and "pace of one CPU core" in words
+    assert "† conditional: " in words and "taken from: expected counts" in words and "pace of one CPU core" in words
     assert set(table.loc[table["label"] == "LocalItemDP", "settings"].fillna("")) == {"", "clip_norm=2"}
     assert not (tmp_path / "results/data").exists(), "nothing is fetched or prepared"
     rows = run_json(capsys, *command)

@@ -80,6 +80,7 @@ class ItemFacts:
 
     window: int = 0  # characters of a text item; 0: no text
     copies: int = 1  # the most equal items of one subject
+    own_subjects: bool = False  # no subject ids
 
 
 _SCOPES = {  # unit, and whether at all silos that may hold it
@@ -120,19 +121,21 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True, items: ItemF
         "predicted": predicted_statement(plan),
         "over_rounds": _over_rounds(plan) if over_rounds else None,
         "items": [] if items is None else list(_items(plan, items)),
+        "own_subjects": items is not None and items.own_subjects,  # what is said of a subject is said of an item
         "excluded": [*_ARITHMETIC[plan.settings.noise_source], *EXCLUDED],
     }
 
 
 def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
+    if items.own_subjects:
+        yield "no subject ids: each item is its own subject, and a person with several has no more"
     if items.window:
         yield (
             f"an item is a window of {items.window} characters and the next one: a character of the text is in up to "
             f"{items.window + 1} items, and nothing is stated for a character or a sentence"
         )
     if items.copies > 1:
-        silos = tuple(replace(silo, max_items_per_subject=items.copies) for silo in plan.silos)
-        held = stated_epsilons(replace(plan, silos=silos, silos_per_subject=1))["subject_one_silo"]
+        held = _part_of_a_subject(plan, items.copies)
         yield (
             f"equal items count one by one: a subject has up to {items.copies} copies of one, and for all of them at "
             f"one silo {'no epsilon holds' if held is None else f'epsilon is {held:.4g}'}"
@@ -141,6 +144,18 @@ def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
         "items are those of training, after split, partition and cap: one more item in the raw data may change which "
         "of its subject's items are among them"
     )
+
+
+def _part_of_a_subject(plan: PrivacyPlan, items: int) -> float | None:
+    """ε of so many items of one subject at a silo, where its others stay. They may turn a sampled subject's part around
+    as one item may; of j drawn ones each moves its subject's mean by C at most."""
+    mechanism = plan.mechanism
+    if mechanism.samples_subjects:
+        return stated_epsilons(plan)["item"]
+    if mechanism.clipping is Clipping.PER_ITEM_SUBJECT_MEAN:
+        mechanism = replace(mechanism, clipping=Clipping.PER_ITEM)
+    silos = tuple(replace(silo, max_items_per_subject=items) for silo in plan.silos)
+    return stated_epsilons(replace(plan, mechanism=mechanism, silos=silos, silos_per_subject=1))["subject_one_silo"]
 
 
 def published_statement(plan: PrivacyPlan) -> dict[str, Any]:

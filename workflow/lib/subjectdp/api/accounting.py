@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.make_plan import draft_plan, with_noise_multipliers, with_plan_noise, with_sampling
-from subjectdp.accounting.sound import unit_epsilon
+from subjectdp.accounting.sound import unit_losses
+from subjectdp.accounting.statements import sound_statement
 from subjectdp.algorithms import registry
 from subjectdp.api.counts import Counts, SiloSizes, Source, as_counts
 from subjectdp.api.report import PrivacyReport
@@ -271,13 +273,21 @@ def epsilon_of_a_person(plan: PrivacyPlan, items: int, silos: int) -> float:
     cap = max(silo.max_items_per_subject for silo in plan.silos)
     if whole_number("items", items) > cap and plan.cap_enforced:
         raise expected("items", items, f"from 1 to {cap}, the cap")
-    bound = plan.silos_per_subject if plan.silos_bounded else len(plan.silos)
-    if whole_number("silos", silos) > bound:
-        raise expected("silos", silos, f"from 1 to {bound}")
+    held = plan.silos_per_subject if plan.silos_bounded else len(plan.silos)
+    if whole_number("silos", silos) > held:
+        raise expected("silos", silos, f"from 1 to {held}")
     most = [min(items, silo.max_items_per_subject) if plan.cap_enforced else items for silo in plan.silos]
     capped = tuple(replace(silo, max_items_per_subject=own) for silo, own in zip(plan.silos, most, strict=True))
     changed = replace(plan, silos=capped, silos_per_subject=silos, people=(), cap_enforced=True, silos_bounded=True)
-    return unit_epsilon(changed, PrivacyUnit.SUBJECT, True)
+    return _proven(changed)
+
+
+def _proven(plan: PrivacyPlan) -> float:
+    """ε of a person over all its silos; PrivacyError where none can be stated, as in a privacy report."""
+    stated = sound_statement(plan, PrivacyUnit.SUBJECT, True)
+    if stated["epsilon"] is None:
+        raise PrivacyError(f"No epsilon of a person can be stated: {stated['reason']}.")
+    return float(stated["epsilon"])
 
 
 def person_table(plan: PrivacyPlan) -> Iterator[tuple[int, list[float]]]:
@@ -297,11 +307,14 @@ def _doubled(most: int) -> list[int]:
 
 def worst_person(plan: PrivacyPlan, counts: Counts) -> tuple[str, dict[str, int], float] | None:
     """The name, items at each silo and ε of the person whose ε is largest; None where the plan knows no people."""
-    weight = [silo.sampling_probability**2 for silo in plan.silos]
-    kinds = sorted(plan.people, key=lambda own: -sum(items * items * weight[silo] for silo, items in own))
+
+    def lost(own: tuple[tuple[int, int], ...]) -> float:
+        return clt_mu(unit_losses(replace(plan, people=(own,)), PrivacyUnit.SUBJECT, True)[0])
+
+    kinds = sorted(plan.people, key=lost, reverse=True)
     if not kinds:
         return None
-    found = [unit_epsilon(replace(plan, people=(own,)), PrivacyUnit.SUBJECT, True) for own in kinds[:_MOST_PEOPLE]]
+    found = [_proven(replace(plan, people=(own,))) for own in kinds[:_MOST_PEOPLE]]
     own = kinds[int(np.argmax(found))]
     held: dict[int, list[tuple[int, int]]] = {}
     for subject, silo, items in counts.rows.tolist():

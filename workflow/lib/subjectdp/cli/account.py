@@ -10,7 +10,7 @@ from subjectdp.accounting.events import fixed_batch_size
 from subjectdp.accounting.make_plan import draft_plan, with_plan_noise, with_sampling
 from subjectdp.accounting.privacy_report import noise_size, report_text
 from subjectdp.accounting.sound import noise_of_the_sum
-from subjectdp.accounting.statements import privacy_statements, sound_statement
+from subjectdp.accounting.statements import ItemFacts, privacy_statements, sound_statement
 from subjectdp.algorithms import registry
 from subjectdp.api.accounting import Cap, caps, mechanism, person_silos, person_table, scheduled_settings, worst_person
 from subjectdp.api.counts import read_counts, read_sizes
@@ -33,6 +33,9 @@ from subjectdp.plan.plan import (
     SamplingMethod,
     TrustModel,
 )
+
+Chosen = tuple[str | None, PrivacyPlan, bool]
+"""A run's id (None for a plan given by options), its plan, and whether its data have no subject ids."""
 
 
 def account_options(parser: argparse.ArgumentParser) -> None:
@@ -60,18 +63,18 @@ def account(options: argparse.Namespace) -> None:
     plans = list(chosen_plans(options))
     if options.statement is not None and len(plans) != 1:
         raise expected("plans of --statement", len(plans), "one: name a run with --run")
-    records = [_record(name, plan, options) for name, plan in plans]
+    records = [_record(name, plan, options, alone) for name, plan, alone in plans]
     if options.statement is not None:
         _write_statement(plans, records, options.statement)
     if options.json:
         if options.by_person:
-            people = (_by_person(plan, options) for _, plan in plans)
+            people = (_by_person(plan, options) for _, plan, _ in plans)
             records = [{**record, "by_person": table} for record, table in zip(records, people, strict=True)]
         print_json(records[0] if options.config is None else records)
     else:
         print("\n".join(map(_text, records)))
         if options.by_person:
-            for _, plan in plans:
+            for _, plan, _ in plans:
                 _print_people(plan, options)
 
 
@@ -125,16 +128,16 @@ def _cap_row(row: Cap) -> tuple[Any, ...]:
     return row.cap, f"{row.items_kept:,}", *shares, f"{row.noise_multiplier:.4g}", f"{1000 * row.noise_per_item:.4g}"
 
 
-def _write_statement(plans: list[tuple[str | None, PrivacyPlan]], records: list[dict[str, Any]], output: str) -> None:
+def _write_statement(plans: list[Chosen], records: list[dict[str, Any]], output: str) -> None:
     from subjectdp.cli.ledger import write_page  # here: it needs the workflow's packages
 
-    name, plan = plans[0]
+    name, plan, _ = plans[0]
     write_page(plan, records[0]["privacy"], "a plan" if name is None else f"run {name}", output)
 
 
-def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:
+def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace, alone: bool) -> dict[str, Any]:
     """ε of the chosen unit and the noise first, then all statements."""
-    statements = privacy_statements(plan, over_rounds=False)
+    statements = privacy_statements(plan, over_rounds=False, items=ItemFacts(own_subjects=True) if alone else None)
     unit, chosen = _chosen(plan, statements, options.unit, name)
     given = plan.settings.noise_multiplier is not None
     return {
@@ -194,15 +197,16 @@ _MOST_ITEMS = 100_000  # of a subject at a silo: beyond, a group's ε is in the 
 _NOMINAL_ITEMS = 1_000_000_000  # items of a silo when only a sampling probability is given
 
 
-def chosen_plans(options: argparse.Namespace) -> Iterator[tuple[str | None, PrivacyPlan]]:
-    """The run id (None for a plan given by options) and the plan of each run that the options choose."""
+def chosen_plans(options: argparse.Namespace) -> Iterator[Chosen]:
+    """Each run that the options choose."""
     if options.run_id is None and options.config is None:
-        yield None, plan_from_options(options)
+        yield None, plan_from_options(options), False
         return
     from subjectdp.cli import ledger  # here: runs need the workflow's packages, the other options the core's
 
     if options.config is None:
-        yield options.run_id, ledger.recorded(Path(options.results), options.run_id)[1]
+        record, plan = ledger.recorded(Path(options.results), options.run_id)
+        yield options.run_id, plan, bool(record.get("partition", {}).get("own_subjects"))
     else:
         yield from ledger.configured_plans(options.config, Path(options.results))
 

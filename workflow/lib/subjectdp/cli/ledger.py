@@ -11,7 +11,7 @@ from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.plan_run import plan_from_dict, plan_run
 from subjectdp.accounting.statements import condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results, check_output
-from subjectdp.cli.run_folders import UNITS, epsilon_of, find_run, read_manifest
+from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest, stated_units
 from subjectdp.config import load_scenario
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number
@@ -111,21 +111,26 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
     for name, some in datasets.items():
         deltas = [run["plan"]["settings"]["delta"] for run in some]
         used = max(deltas) if delta is None else delta
-        for unit, words in UNITS.items():
+        for unit, words in stated_units([run["privacy"] for run in some]).items():
             facts = {"data": name, "unit": words, "runs": len(some), "delta": used}
             yield facts | _composed(some, unit, used)
 
 
 def _composed(manifests: Sequence[Mapping[str, Any]], unit: str, delta: float) -> dict[str, Any]:
-    known = [value for run in manifests if (value := epsilon_of(run["privacy"], unit)) is not None]
+    kind, every = PrivacyUnit.ITEM if unit == "item" else PrivacyUnit.SUBJECT, unit == "subject"
+    entries = [_entry(manifest) for manifest in manifests]
+    stated = [epsilon_of(run["privacy"], unit) for run in manifests]
+    known = [
+        value if entry.plan.settings.delta <= delta else composed_epsilon([entry], kind, every, delta)
+        for entry, value in zip(entries, stated, strict=True)
+        if value is not None
+    ]
     largest = max(known) if known and len(known) == len(manifests) else None
-    kind = PrivacyUnit.ITEM if unit == "item" else PrivacyUnit.SUBJECT
     try:
-        entries = [_entry(manifest) for manifest in manifests]
-        together = composed_epsilon(entries, kind, unit == "subject", delta)
+        together = composed_epsilon(entries, kind, every, delta)
     except PrivacyError as problem:
         return {"each_run": largest, "together": None, "conditional": False, "reason": str(problem)}
-    conditional = any(condition(entry.plan, kind, unit == "subject") is not None for entry in entries)
+    conditional = any(condition(entry.plan, kind, every) is not None for entry in entries)
     return {"each_run": largest, "together": together, "conditional": conditional, "reason": None}
 
 
@@ -188,10 +193,14 @@ def recorded(results: Path, name: str) -> tuple[dict[str, Any], PrivacyPlan]:
         ) from problem
 
 
-def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan]]:
-    """Run id and plan of a scenario's runs. Raises DataError where a partition has not been made."""
+def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan, bool]]:
+    """Run id and plan of a scenario's runs, and whether their data have no subject ids.
+
+    Raises DataError where a partition has not been made.
+    """
     for run in load_scenario(files).runs:
         folder = results / "partitions" / run.partition_id
         if not folder.is_dir():
             raise DataError(f"Run {run.run_id} needs its partition, {folder}: subjectdp run makes it.")
-        yield run.run_id, plan_run(run, load_partition(folder), results / "cache" / "calibration")
+        plan = plan_run(run, load_partition(folder), results / "cache" / "calibration")
+        yield run.run_id, plan, run.data.own_subjects

@@ -1,7 +1,7 @@
 """Runs as their folders tell of them: what has been run, how far it is, and how long it will take."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -46,6 +46,7 @@ class RunFolder:
     seconds_left: int | None = None
     epsilon_published: float | None = None
     epsilon_sound_subject: float | None = None
+    conditional: bool = False  # that ε rests on a bound that was read from the data
     note: str | None = None  # who trains it, or what is wrong with it
 
     @property
@@ -158,6 +159,7 @@ def _finished(folder: Path) -> RunFolder:
             wall_seconds=manifest.get("wall_seconds"),
             epsilon_published=epsilon_of(privacy, "as_published"),
             epsilon_sound_subject=epsilon_of(privacy, "subject"),
+            conditional=((privacy.get("sound") or {}).get("subject") or {}).get("guarantee") == "conditional",
         )
     except SubjectDPError as problem:
         return RunFolder(folder.name, State.BROKEN, note=str(problem))
@@ -185,6 +187,12 @@ def epsilon_of(privacy: dict[str, Any], unit: str) -> float | None:
     records = {"as_published": privacy.get("as_published"), **(privacy.get("sound") or {})}
     epsilon = (records.get(unit) or {}).get("epsilon")
     return None if epsilon is None else float(epsilon)
+
+
+def stated_units(privacy: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """:data:`UNITS`, or items alone where nothing says whose they are: a subject's ε is that of an item."""
+    alone = any(each.get("own_subjects") for each in privacy)
+    return {key: words for key, words in UNITS.items() if key == "item" or not alone}
 
 
 def label_of(config: dict[str, Any]) -> str | None:

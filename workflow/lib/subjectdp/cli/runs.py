@@ -18,6 +18,7 @@ from subjectdp.cli.run_folders import (
     read_manifest,
     recorded_runs,
     scenario_run,
+    stated_units,
 )
 from subjectdp.config import RunConfig, Scenario, load_scenario
 from subjectdp.config.run import settings_apart
@@ -25,6 +26,7 @@ from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
 from subjectdp.forecast.before_start import check_before_start
 from subjectdp.io.printing import clock, flattened, print_json, print_pairs, print_table
+from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE
 
 _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),
@@ -69,6 +71,8 @@ def _print(runs: list[RunFolder]) -> None:
     counts = count_states(runs)
     print(f"\n{len(runs)} run{'' if len(runs) == 1 else 's'}{': ' if counts else ''}{counts}")
     print("* what the paper claims: no guarantee")
+    if any(run.conditional for run in runs):
+        print(CONDITIONAL_NOTE)
     for run in runs:
         if run.note is not None:
             print(f"{run.run_id}: {run.note}")
@@ -77,8 +81,8 @@ def _print(runs: list[RunFolder]) -> None:
 def _row(run: RunFolder) -> tuple[Any, ...]:
     accuracy = None if run.test_accuracy is None else f"{100 * run.test_accuracy:.2f}"
     left = None if run.seconds_left is None else clock(run.seconds_left)
-    epsilons = (run.epsilon_published, run.epsilon_sound_subject)
-    rounded = (None if epsilon is None else f"{epsilon:.4g}" for epsilon in epsilons)
+    epsilons = (run.epsilon_published, ""), (run.epsilon_sound_subject, CONDITIONAL_MARK * run.conditional)
+    rounded = (None if epsilon is None else f"{epsilon:.4g}{mark}" for epsilon, mark in epsilons)
     seconds = None if run.wall_seconds is None else f"{run.wall_seconds:.1f}"
     return run.run_id, run.label, run.state, run.progress, accuracy, *rounded, seconds, left
 
@@ -259,7 +263,7 @@ def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     published = privacy.get("as_published") or {}
     if published.get("epsilon") is not None:
         yield "as published (no guarantee)", f"{_epsilon(published)}, {published.get('unit', '?')} level"
-    for key, unit in UNITS.items():
+    for key, unit in stated_units([privacy]).items():
         if (record := (privacy.get("sound") or {}).get(key)) is not None:
             yield f"sound, {unit}", _epsilon(record)
 
@@ -268,7 +272,8 @@ def _epsilon(record: Mapping[str, Any]) -> str:
     epsilon, delta = record.get("epsilon"), record.get("delta")
     if epsilon is None:
         return f"none: {record.get('reason') or 'no finite epsilon can be stated'}"
-    return f"epsilon {epsilon:.4g}" + ("" if delta is None else f" at delta {delta:g}")
+    rests = ", conditional" if record.get("guarantee") == "conditional" else ""
+    return f"epsilon {epsilon:.4g}" + ("" if delta is None else f" at delta {delta:g}") + rests
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:

@@ -36,10 +36,10 @@ def check_name(name: str, kind: str, where: str) -> None:
 
 
 def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
-    """DataError if a name is there twice, or two look alike: equal once composed (Unicode NFKC) and stripped."""
+    """DataError if a name is there twice, or two are one for :func:`person`."""
     seen: dict[str, str] = {}
     for name in names:
-        look = unicodedata.normalize("NFKC", name).strip()
+        look = _plain(unicodedata.normalize("NFKC", name).strip())
         if look in seen and seen[look] == name:
             raise DataError(f"{where}: {kind} are not unique, {in_words(name)} is there twice.")
         if look in seen:
@@ -79,6 +79,10 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
         raise DataError(f"{where}: expected {kind}, got {found}: leave such rows out, or name them.")
     if not name.isprintable():
         raise DataError(f"{where}: expected {kind} of printable characters, got {in_words(name)}.")
+    return _plain(name)
+
+
+def _plain(name: str) -> str:
     whole = _WHOLE.fullmatch(name)
     if whole is None:
         return name

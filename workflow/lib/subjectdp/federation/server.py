@@ -170,8 +170,8 @@ class Silos:
         facts, release = unpack(reply)
         if facts.get("refused"):
             raise PrivacyError(f"Silo {silo} refused round {round_}: its own log says why.")
-        if release is None or release.shape != model.shape or facts.get("round") != round_:
-            raise DataError(f"Silo {silo} answered round {round_} with something else than a release.")
+        if release is None or release.shape != model.shape or (facts.get("silo"), facts.get("round")) != (silo, round_):
+            raise DataError(f"Silo {silo} answered round {round_} with something else than its release.")
         return release
 
     def _find(self, wanted: Sequence[int]) -> None:

@@ -138,9 +138,7 @@ class Silo:
         check_plan(site, plan)
         record = RunRecord(proposal.name, proposal.digest, plan, self.data.sha256, run.seed)
         others = [other for key, other in self.budget.records().items() if key != record.digest]
-        for other in others:
-            if other.name == record.name:
-                raise PrivacyError(f"{record.name} was begun with another plan ({other.digest[:12]}): it was changed.")
+        _check_others(site, record.name, others)
         epsilon = check_budget(site, [each.entry for each in (*others, record)])
         own = own_items(site, self.data, proposal, run)
         check_items(plan, site.silo, len(own.partition.train_items))
@@ -157,6 +155,14 @@ class Silo:
         privacy = privacy_statements(plan, over_rounds=False)  # what people read in the ledger
         readers = {"privacy": {**privacy, "card": report_text(plan, privacy).splitlines()}}
         return Accepted(replace(federation, noise_name=record.digest), record, readers)
+
+
+def _check_others(site: Site, name: str, others: Sequence[RunRecord]) -> None:
+    for other in others:
+        if other.name == name:
+            raise PrivacyError(f"{name} was begun with another plan ({other.digest[:12]}): it was changed.")
+        if site.unit is PrivacyUnit.SUBJECT and other.plan.silos_per_subject < site.silos_per_subject:
+            raise _refused("silos_per_subject", site.silos_per_subject, f"as it was when {other.name} counted on it")
 
 
 def _check_model(model: Tensor, federation: Federation) -> None:
@@ -206,6 +212,10 @@ def _of_the_site(site: Site, plan: PrivacyPlan) -> Iterator[SubjectDPError]:
     noised = plan.mechanism.noise_rule is not NoiseRule.NONE
     if noised and plan.settings.noise_source != site.noise:
         yield _refused("privacy.noise_source", plan.settings.noise_source, f"{site.noise}, as this silo's file says")
+    alone = site.unit is PrivacyUnit.ITEM or site.silos_per_subject == 1 or plan.mechanism.shared_budget
+    if site.epsilon is not None and site.plan is None and not alone:
+        reason = "a person at several has what all of them give away, and a server may tell each another plan"
+        yield _refused("plan of this silo's file", None, f"the digest that all silos agreed on: {reason}")
     if site.epsilon is not None and not noised:
         yield _refused("noise of the plan", "none", f"enough for epsilon {site.epsilon:g}")
 

@@ -51,7 +51,8 @@ class Site(Section):
     """secure: sampling and noise from the operating system, anew in each round. reproducible: from the plan's seed, for
     comparisons on data that need no protection."""
     plan: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    """The digest of the one plan that was agreed on; null: any plan within the limit."""
+    """The digest of the one plan that was agreed on; null: any plan within the limit, where no person's limit rests on
+    other silos."""
     performance: PerformanceConfig = PerformanceConfig()
     """Threads and device of this machine."""
 
@@ -65,6 +66,9 @@ def load_site(path: Path | str) -> Site:
         allowed = "left out: it decides nothing here, all items of the file are training items"
         raise expected(f"data.{key}", getattr(site.data, key), allowed)
     check_data(site.data)
+    if site.data.own_subjects and site.unit is PrivacyUnit.SUBJECT and site.epsilon is not None:
+        allowed = "the column that says whose a row is: without it no person is limited, each row is (unit: item)"
+        raise expected("data.subject", site.data.subject, allowed)
     beside = Path(path).absolute().parent
     data = site.data.model_copy(update={"path": str(beside / Path(site.data.path).expanduser())})
     folder = str(beside / Path(site.folder).expanduser())

@@ -12,8 +12,8 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from subjectdp.figures.panels import VALUE_COLUMNS, LegendEntry, Panel, Style
-from subjectdp.results.select import CONDITIONAL_NOTE, are_private, bands, is_conditional, privacy_note
-from subjectdp.results.shown_runs import dataset_name, datasets_in_order, format_epsilon, in_order
+from subjectdp.results.select import are_private, bands, is_conditional, privacy_note
+from subjectdp.results.shown_runs import CONDITIONAL_NOTE, dataset_name, datasets_in_order, format_epsilon, in_order
 
 GREY = "#404040"
 METRICS = {"test_accuracy": ("accuracy", "test accuracy (%)", 100.0), "test_loss": ("loss", "test loss (nats)", 1.0)}

@@ -18,16 +18,8 @@ from subjectdp.figures import parts
 from subjectdp.figures.panels import PAGE_WIDTH, LegendEntry, Panel, Sheet, Style, styles_for
 from subjectdp.figures.parts import GREY
 from subjectdp.results.collect import FigureInputs
-from subjectdp.results.select import (
-    CONDITIONAL_MARK,
-    CONDITIONAL_NOTE,
-    claimed_units,
-    is_conditional,
-    largest_of,
-    mean_interval,
-    steps_words,
-)
-from subjectdp.results.shown_runs import format_epsilon, in_order
+from subjectdp.results.select import claimed_units, is_conditional, largest_of, mean_interval, steps_words
+from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, format_epsilon, in_order
 
 STATEMENTS = {
     "epsilon_as_published": ("claimed, no guarantee", "none"),

@@ -14,7 +14,7 @@ import pandas as pd
 from subjectdp import places
 from subjectdp.accounting.calibration import cached
 from subjectdp.accounting.plan_run import draft_run, plan_run
-from subjectdp.accounting.statements import stated_epsilons
+from subjectdp.accounting.statements import condition, stated_epsilons
 from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
@@ -34,7 +34,8 @@ from subjectdp.forecast.before_start import (
 )
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
-from subjectdp.results.shown_runs import run_label
+from subjectdp.plan.plan import PrivacyUnit
+from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, run_label
 
 PARTITION, PREPARED, COUNTS = "partition", "prepared data", "expected counts"
 """The sources of a federation, the most reliable first."""
@@ -69,6 +70,7 @@ class Forecast:
     epsilon_sound_item: float | None
     epsilon_sound_subject_one_silo: float | None
     epsilon_sound_subject: float | None
+    conditional: tuple[str, ...]  # columns whose ε rests on what is read from the data
     size: SizeClass  # class of time and memory on a cluster
     hours_a_run: float
     hours: float  # of the unfinished runs, one after another on one CPU core
@@ -97,7 +99,7 @@ def forecast(scenario: Scenario, results: str = places.RESULTS, on_progress: Pro
 def _forecast(runs: list[RunConfig], settings: str, results: str) -> Forecast:
     run, partition = runs[0], None
     stated: dict[str, Any] = {"federation": "none", "problem": None, "rounds": run.training.rounds}
-    stated |= dict.fromkeys(_EPSILONS)
+    stated |= {**dict.fromkeys(_EPSILONS), "conditional": ()}
     try:
         partition, stated["federation"] = federation_of(run, results)
         stated |= _privacy(run, partition, results)
@@ -137,7 +139,10 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
     inputs = {"plan": facts, "code": fingerprint("subjectdp.accounting.statements")}
     epsilons = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
     stated = {column: epsilons[name] for column, name in _EPSILONS.items()}
-    return {"rounds": plan.rounds, **stated}
+    of_subjects = {"epsilon_sound_subject_one_silo": False, "epsilon_sound_subject": True}
+    known = [column for column in of_subjects if stated[column] is not None]
+    read = tuple(column for column in known if condition(plan, PrivacyUnit.SUBJECT, of_subjects[column]))
+    return {"rounds": plan.rounds, **stated, "conditional": read}
 
 
 def plan_scenario(
@@ -174,10 +179,11 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast]) -> str:
 
 
 def _cells(row: Forecast) -> tuple[Any, ...]:
-    epsilons = (getattr(row, column) for column in _EPSILONS)
+    epsilons = {column: getattr(row, column) for column in _EPSILONS}
+    marks = dict.fromkeys(row.conditional, CONDITIONAL_MARK)
     return (
         *(row.runs, row.finished, row.dataset, row.label, row.settings or None, row.rounds),
-        *(None if value is None else f"{value:.4g}" for value in epsilons),
+        *(None if value is None else f"{value:.4g}{marks.get(column, '')}" for column, value in epsilons.items()),
         *(row.size, _span(row.hours_a_run), _span(row.hours)),
     )
 
@@ -197,6 +203,7 @@ def _notes(rows: Sequence[Forecast]) -> list[str]:
         + ", ".join(federations)
         + (". Expected counts are predictions: the real data change ε." if COUNTS in federations else ".")
         + " A published ε is what the paper claims, no guarantee; no number under a sound ε: none can be given.",
+        *([f"{CONDITIONAL_NOTE}."] if any(row.conditional for row in rows) else []),
         "Hours: operations of all local steps and evaluations at the pace of one CPU core, 50 GFLOP/s.",
     ]
     return [line for note in [*notes, *_refused(rows)] for line in wrap(note, _WIDTH)]

@@ -70,7 +70,7 @@ def most_found(epsilon: float, delta: float, false_alarms: float = FALSE_ALARMS)
 
 def statement_sections(plan: PrivacyPlan, privacy: Mapping[str, Any], of: str) -> list[Section]:
     """The page on a plan with its statements (``accounting.statements``); ``of`` names the run in the text."""
-    unit, record = _main(privacy["sound"])
+    unit, record = _main(privacy)
     told = {"plan": plan, "privacy": privacy, "of": of, "unit": unit, "record": record, "false_alarms": FALSE_ALARMS}
     if record["epsilon"] is not None:
         told["guess"] = best_guess(record["epsilon"], record["delta"])
@@ -90,8 +90,11 @@ def statement_sections(plan: PrivacyPlan, privacy: Mapping[str, Any], of: str) -
     return sections
 
 
-def _main(sound: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """The largest unit for which an ε is stated."""
+def _main(privacy: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The largest unit for which an ε is stated; an item where nothing says whose it is."""
+    sound = privacy["sound"]
+    if privacy.get("own_subjects"):
+        return "item", sound["item"]
     for unit in ("subject", "subject_one_silo", "silo", "item"):
         if unit in sound and sound[unit]["epsilon"] is not None:
             return unit, sound[unit]

@@ -11,7 +11,14 @@ from scipy.special import stdtrit
 from subjectdp.algorithms.registry import is_private, mechanism
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
-from subjectdp.results.shown_runs import Shown, algorithm_label, datasets_in_order, format_epsilon, shown_rows
+from subjectdp.results.shown_runs import (
+    CONDITIONAL_MARK,
+    Shown,
+    algorithm_label,
+    datasets_in_order,
+    format_epsilon,
+    shown_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,6 @@ def bands(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
     return ordered
 
 
-CONDITIONAL_MARK = "†"
-CONDITIONAL_NOTE = "† conditional: no cap is enforced, the most items of a subject were read from the data"
 _SOUND_OF_UNIT = {"item": "epsilon_sound_item", "subject": "epsilon_sound_subject"}
 
 

@@ -20,6 +20,8 @@ from subjectdp.io.printing import flattened
 Row = Mapping[Any, Any]  # a run: its label, and at least the columns of setting_columns
 _MOST_TRIED = 1000  # settings that are looked at; of more no figure shows each
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
+CONDITIONAL_MARK = "†"
+CONDITIONAL_NOTE = "† conditional: the most items of a subject, or its silos, are read from the data and not enforced"
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
 
 

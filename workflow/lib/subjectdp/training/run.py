@@ -234,9 +234,6 @@ def _clear(folder: Path) -> None:
 
 def _privacy(inputs: RunInputs) -> dict[str, Any]:
     # made before training: a run without a stated ε does not start
-    items = ItemFacts(inputs.prepared.window, inputs.prepared.copies)
+    items = ItemFacts(inputs.prepared.window, inputs.prepared.copies, inputs.prepared.own_subjects)
     statements = privacy_statements(inputs.plan, items=items)
-    card = report_text(inputs.plan, statements).splitlines()
-    if inputs.prepared.own_subjects:
-        card += ["", "No subject ids: each item is its own subject, and a person with several has no more."]
-    return {**statements, "card": card}
+    return {**statements, "card": report_text(inputs.plan, statements).splitlines()}

@@ -13,7 +13,7 @@ from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.private_selection import SHAPES, PrivateSelection, selection_curve
 from subjectdp.accounting.renyi import ORDERS
 from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.errors import PrivacyError
+from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.plan.plan import Mechanism, PrivacyPlan, SamplingMethod
 
 
@@ -102,6 +102,19 @@ def test_many_choices_of_silos_become_the_worst_silo() -> None:
 
 def selection(distribution: Any = "poisson", mean: float = 3.0, noise: float = 5.0) -> PrivateSelection:
     return PrivateSelection(distribution, mean, noise)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        (("geometric", 0.9), "mean to be at least 1"),
+        (("poisson", 3.0, 0.0), "score_noise"),
+        (("uniform",), "distribution"),
+    ],
+)
+def test_a_selection_that_cannot_be_is_refused(chosen: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        selection(*chosen)
 
 
 def selected_epsilon(plans: list[PrivacyPlan], chosen: PrivateSelection, unit: Any = SUBJECT) -> float:

@@ -25,7 +25,7 @@ from subjectdp.accounting.renyi import (
     step_divergences,
 )
 from subjectdp.accounting.sound import unit_losses
-from subjectdp.errors import PrivacyError
+from subjectdp.errors import PrivacyError, expected, number, unknown
 from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, PrivacyUnit
 
 SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
@@ -45,6 +45,13 @@ class PrivateSelection:
     distribution: Literal["poisson", "geometric", "logarithmic"] = "poisson"
     mean: float = 3.0
     score_noise_multiplier: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.distribution not in SHAPES:
+            raise unknown("distribution", self.distribution, SHAPES)
+        if number("mean", self.mean) < 1 and self.distribution != "poisson":
+            raise expected("mean", self.mean, f"at least 1: a {self.distribution} number of repetitions is never 0")
+        number("score_noise_multiplier", self.score_noise_multiplier)
 
 
 @dataclass(frozen=True)

@@ -75,3 +75,9 @@ def test_a_plan_that_no_round_executes_is_refused() -> None:
     integers = replace(plan.settings, noise_distribution=NoiseDistribution.SKELLAM)
     with pytest.raises(ConfigError, match="gaussian with algorithm local_item_dp"):
         algorithm("local_item_dp").round_rule(replace(plan, settings=integers))
+
+
+def test_a_file_that_declares_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALGORITHMS, "half", ALGORITHMS["local_item_dp"])
+    with pytest.raises(ConfigError, match="local_item_dp declares to be half, as in the registry, got 'local_item_dp'"):
+        algorithm("half")

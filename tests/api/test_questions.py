@@ -27,7 +27,7 @@ CAPPED = dataclasses.replace(SCHEDULE, max_items_per_subject=3)
 
 def test_each_cap_is_calibrated_and_counted() -> None:
     rows = subjectdp.caps("capped_item_dp", COUNTS, SCHEDULE, 4.0)
-    assert [row.cap for row in rows] == [1, 2, 4, 8]
+    assert [row.cap for row in rows] == [1, 2, 4, 8] and "np." not in repr(rows)
     assert [row.items_kept for row in rows] == [6, 10, 15, 21]
     assert rows[2].items_lost == pytest.approx(7 / 22) and rows[2].people_touched == 2 / 5
     for row in rows:

@@ -72,7 +72,7 @@ CASES: list[tuple[str, list[str]]] = [
     ("account --algorithm local_item_dp --rounds 1000000000 --steps-per-round 1 --sampling-probability 0.1",
      ["local steps of a silo in all rounds to be at most 100,000,000, got 1000000000"]),
     ("statement nosuch --output page.docx", ["--output to be a name that ends in .md"]),
-    ("audit fed_avg", ["Unknown algorithm 'fed_avg'"]),
+    ("audit fed_avg", ["Unknown attack on 'fed_avg'"]),
     ("audit higrad_avg_dp --seconds 0", ["--seconds"]),
     ("audit higrad_avg_dp --seconds inf", ["--seconds to be above 0, got inf"]),
     ("audit higrad_avg_dp --seed -1", ["--seed to be a whole number from 0 on, got -1"]),

@@ -188,6 +188,9 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
      ["joint.bits", "16 unless joint.noise is skellam (not read)"]),
     ("a target beside given noise", "run: {algorithm: local_item_dp, privacy: {epsilon: 2, noise_multiplier: 1}}", None,
      ["privacy.epsilon", "4.0 when privacy.noise_multiplier is given (not read)"]),
+    ("a target's axis beside given noise",
+     "sweep: [{algorithm: local_item_dp, privacy.epsilon: [1, 4], privacy.noise_multiplier: 2}]", None,
+     ["privacy.epsilon", "4.0 when privacy.noise_multiplier is given (not read), got 1"]),
     ("two axes of one key", "sweep: [{privacy.epsilon: [1, 2], privacy: {epsilon: 4}}]", None,
      ["without privacy.epsilon, which the axis privacy.epsilon sets"]),
     ("two variants", "sweep: [{algorithm: 'user_ldp:v3', algorithm.variant: v1}]", None,
@@ -240,6 +243,9 @@ def test_a_problem_of_an_overlay_names_the_overlay(tmp_path: Path, capsys: pytes
     base.write_text("name: x\nrun:\n  training: {rounds: 3}\n")
     over.write_text("# mine\nrun:\n  training:\n    rounds: 0\n")
     assert f"({over}:4)" in refused(capsys, "scenario", base, over)
+    over.write_text("\nsweep: {seed: 1}\n")
+    base.write_text("name: x\nsweep: [{seed: 0}]\n")
+    assert f"({over}:2)" in refused(capsys, "scenario", base, over)
     over.write_text("description: nothing\n")
     base.write_text("name: x\nrun:\n  training: {rounds: 0}\n")
     assert f"({base}:3)" in refused(capsys, "scenario", base, over)

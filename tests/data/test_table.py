@@ -68,7 +68,7 @@ def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
     ("old", "new", "problem"),
     [
         ("44,Bob,well", "forty,Bob,well", r"row 2, age: expected a number .* got 'forty'"),
-        ("80\n", "\n", r"row 2, weight: expected a value, got a missing one. .*indicator"),
+        ("80\n", "\n", r"row 2, weight: expected a value, got an empty cell, NA or none. .*indicator"),
         ("80\n", "nan\n", r"row 2, weight: expected a value"),
         ("80\n", "1e39\n", r"row 2, weight: expected a number"),
         ("South,80", "South,80,7", "Expected 5 fields in line 3, saw 6"),
@@ -275,7 +275,7 @@ def _words(folder: Path, **options: Any) -> Content:
 
 
 def test_words_become_columns_and_missing_values_follow_the_stated_rule(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"row 3, stage: expected a value, got a missing one. data.missing: drop"):
+    with pytest.raises(DataError, match=r"row 3, stage: .*got an empty cell, NA or none. data.missing: drop"):
         _words(tmp_path)
     dropped = _words(tmp_path, missing="drop")
     assert dropped.notes["features"] == ["stage=II", "age"]

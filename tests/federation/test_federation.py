@@ -260,7 +260,7 @@ def test_commands_take_a_federations_run_and_a_silos_ledger(world: World, capsys
     for named in (run, (ledger,)):
         assert run_json(capsys, "ledger", *named)[0]["together"] == pytest.approx(8.0, abs=0.1)
         page = said(capsys, "statement", *named)
-        assert "each single record" in page and "NOT FOR RELEASE" in page
+        assert "each single record" in page and "NOT FOR RELEASE" in page and "noise_source: secure" in page
 
 
 def test_figures_take_a_federations_run(world: World, tmp_path: Path) -> None:

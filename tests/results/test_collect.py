@@ -29,7 +29,7 @@ from subjectdp.results.select import (
     sampling_runs,
     sound_runs,
 )
-from subjectdp.results.shown_runs import Shown, differing_keys, format_epsilon
+from subjectdp.results.shown_runs import Shown, differing_keys, format_epsilon, settings_of
 
 
 @pytest.fixture
@@ -141,6 +141,12 @@ def test_the_papers_setting_is_chosen_and_the_choice_is_told(tmp_path: Path) -> 
     assert [note.split(": ")[1] for note in notes] == ["only as published shown", "only α = 1 shown"]
     varied, notes = choose_setting(runs[runs["mode"] == "as_published"], Shown(vary=("alpha",)))
     assert (len(varied), notes) == (4, [])
+
+
+def test_a_run_with_given_noise_is_not_named_by_a_target_that_it_does_not_have(tmp_path: Path) -> None:
+    noises = [Fake("local_item_dp", changes=(("privacy", {"noise_multiplier": noise}),)) for noise in (0.5, None)]
+    found = settings_of(runs_of(tmp_path, noises).to_dict("records"), Shown())
+    assert [words for words, _ in found] == ["ε = 4", "ε = that of noise 0.5"]
 
 
 def test_settings_are_never_mixed_into_one_mean(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 
 from subjectdp.algorithms.base import Algorithm
-from subjectdp.errors import unknown
+from subjectdp.errors import expected, unknown
 from subjectdp.plan.plan import AccountingMode, Mechanism
 
 ALGORITHMS: dict[str, str] = {
@@ -27,14 +27,12 @@ ALGORITHMS: dict[str, str] = {
 
 @cache
 def algorithm(name: str, variant: str | None = None) -> Algorithm:
-    """The algorithm of that name.
-
-    Raises:
-        ConfigError: unknown name or variant.
-    """
+    """The algorithm of that name; ConfigError for an unknown name or variant, or where its file declares another."""
     if name not in ALGORITHMS:
         raise unknown("algorithm.name", name, ALGORITHMS)
     found: Algorithm = import_module(ALGORITHMS[name]).ALGORITHM
+    if found.name != name:
+        raise expected(f"the name that {ALGORITHMS[name]} declares", found.name, f"{name}, as in the registry")
     if variant is not None and variant not in found.variants:
         raise unknown(f"algorithm.variant of {name}", variant, [str(v) for v in found.variants if v is not None])
     return found

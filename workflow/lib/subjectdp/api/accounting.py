@@ -258,7 +258,7 @@ def _row(
     cap = schedule.max_items_per_subject or 1
     report = calibrate(algorithm, counts, schedule, *target, unit="subject")
     kept = int(counts.capped(cap).rows[:, 2].sum())
-    touched = np.count_nonzero(np.bincount(counts.rows[counts.rows[:, 2] > cap, 0])) / len(counts.subjects)
+    touched = float(np.count_nonzero(np.bincount(counts.rows[counts.rows[:, 2] > cap, 0])) / len(counts.subjects))
     noise = max(report.noise_multipliers.values())
     return Cap(cap, kept, 1 - kept / whole, touched, noise, noise * len(counts.silos) / kept)
 

@@ -35,7 +35,7 @@ def audit(options: argparse.Namespace) -> None:
     every = cases.MONTE_CARLO["full"]
     chosen = [case for case in every if options.algorithm in (case.algorithm, _name(case))]
     if not chosen:
-        raise unknown("algorithm", options.algorithm, dict.fromkeys(map(_name, every)))
+        raise unknown("attack on", options.algorithm, dict.fromkeys(map(_name, every)))
     if not options.json:
         print(f"{len(chosen)} attack{'s' * (len(chosen) > 1)} on {options.algorithm}, about {options.seconds:g} s")
     found = [_attacked(case, options.seconds / len(chosen), options.seed) for case in chosen]

@@ -253,8 +253,7 @@ def _place_of(line: str, places: Sequence[tuple[str, str | None, str]]) -> str:
     keys += re.findall(r"^(?:Expected|Unknown key|Unknown) (?:every key under )?(?:\S+ of )?'?([^\s']+)", line)
     keys += [word for word in _KEY.findall(line) if "." in word]
     for key in [part for word in keys for part in (word, word.rpartition(".")[0]) if part]:
-        of_key = [place for place in places if f".{place[0]}".endswith(f".{key}")]
-        of_key += [p for p in places if _INDEX.search(p[0]) and _INDEX.sub("", p[0]).endswith(key)]
+        of_key = [p for p in places if any(f".{name}".endswith(f".{key}") for name in (p[0], _INDEX.sub("", p[0])))]
         shown = [p for p in of_key if p[1] is not None and re.search(rf"\b{re.escape(p[1])}\b", line)]
         if of_key:
             return f" ({(shown or of_key)[-1][2]})"

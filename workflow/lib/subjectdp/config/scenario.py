@@ -143,7 +143,8 @@ def _choices(content: Mapping[str, Any]) -> tuple[str, str, str | None]:
 
 
 def _sections_first(assignment: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return sorted(assignment.items(), key=lambda axis: (axis[0].count("."), axis[0] != "data.source"))
+    first = ("data.source", "privacy.noise_multiplier")  # they drop what lies below, not what another axis sets
+    return sorted(assignment.items(), key=lambda axis: (axis[0].count("."), axis[0] not in first))
 
 
 def values_of_axis(value: Any) -> list[Any]:

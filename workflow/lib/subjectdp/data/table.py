@@ -152,7 +152,7 @@ def _without_missing(
             remedy = "data.missing: drop leaves such rows out"
             if of_feature:
                 remedy += ", data.missing: indicator gives them a feature of their own"
-            raise DataError(f"{path}, row {row}, {name}: expected a value, got a missing one. {remedy}.")
+            raise DataError(f"{path}, row {row}, {name}: expected a value, got an empty cell, NA or none. {remedy}.")
     return frame
 
 

@@ -73,8 +73,7 @@ def largest_of(values: ArrayLike) -> float:
 def bands(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
     """Mean and t-interval of ``value`` for each group of ``by``: columns ``by`` + mean, low, high, seeds.
 
-    ``low`` and ``high`` are NaN for groups of one seed; groups without a finite value are dropped. Raises
-    DataError for an empty frame.
+    ``low`` and ``high`` are NaN for one seed; groups without a finite value are dropped. DataError for an empty frame.
     """
     finite = frame.loc[np.isfinite(frame[value].to_numpy(dtype=np.float64)), [*by, value]]
     if finite.empty:
@@ -100,8 +99,7 @@ def sampling_runs(runs: pd.DataFrame, preferred: Sequence[str]) -> pd.DataFrame:
     """The runs whose mini-batches a figure counts: those of the first label in ``preferred`` that was run.
 
     Algorithms with the same seed share their sampling and differ only in the number of rounds; the papers count
-    LocalGroupDP's group sizes and HiGradAvgDP's subjects. Without any of them the algorithm with the most rounds is
-    taken.
+    LocalGroupDP's group sizes and HiGradAvgDP's subjects. Without them the algorithm with the most rounds is taken.
     """
     longest = runs.sort_values(["rounds_executed", "label"], ascending=[False, True])["label"].iloc[0]
     chosen = next((label for label in preferred if (runs["label"] == label).any()), longest)

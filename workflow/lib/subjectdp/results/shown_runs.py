@@ -85,7 +85,8 @@ def settings_of(rows: Sequence[Row], shown: Shown) -> list[tuple[str, list[int]]
     datasets = datasets_in_order(rows[place]["dataset"] for place in candidates)
     for dataset in datasets:
         part = [place for place in candidates if rows[place]["dataset"] == dataset]
-        own = [_with_other_keys(row, keys) for row in rows] if (keys := _other_keys(rows, part, shown.vary)) else rows
+        keys = _other_keys(rows, part, shown.vary)
+        own = [_with_other_keys(row, keys) for row in rows]
         found += _settings_of_data(part, own, [*(name for name in _COLUMNS if name not in shown.vary), *keys])
     return found if len(found) > len(datasets) else [("", sorted(candidates))]
 
@@ -103,7 +104,9 @@ def _other_keys(rows: Sequence[Row], part: Sequence[int], vary: Sequence[str]) -
 
 def _with_other_keys(row: Row, keys: Sequence[str]) -> Row:
     values = dict(flattened(json.loads(row["setting"])))
-    return {**row, **{key: values.get(key) for key in keys}}
+    noise = values.get("privacy.noise_multiplier")  # beside it the target is not read
+    target = row["epsilon"] if noise is None else f"that of noise {noise:g}"
+    return {**row, "epsilon": target, **{key: values.get(key) for key in keys}}
 
 
 def _settings_of_data(part: list[int], rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[str, list[int]]]:
@@ -222,9 +225,8 @@ def _words(column: str, value: Any) -> str:
     names = {"alpha": "α", "epsilon": "ε", "delta": "δ", "batch_size": "batch size"}
     if column in ("mode", "horizontal"):
         return str(value).replace("_", " ")
-    shown = format_number(value) if isinstance(value, int | float) else str(value).replace("_", " ")
-    column = column.rpartition(".")[2]
-    return f"{names.get(column, column.replace('_', ' '))} = {shown}"
+    shown = format_number(value) if isinstance(value, int | float) else str(value or "–").replace("_", " ")
+    return f"{names.get(column, column.rpartition('.')[2].replace('_', ' '))} = {shown}"
 
 
 def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:

@@ -48,6 +48,7 @@ CASES: list[tuple[str, list[str]]] = [
     (f"{COUNTED} --counts counts.csv --batch-size 61", ["--batch-size to be at most 60"]),
     (f"{COUNTED} --counts counts.csv --batch-size 0", ["--batch-size to be at least 1"]),
     (f"{COUNTED} --counts counts.csv --batch-size 6 --sampling-probability 0.1", ["--batch-size to be left out"]),
+    (f"{COUNTED} --counts counts.csv", ["Expected --batch-size to be given"]),
     (f"{COUNTED} --counts counts.csv --sampling-probability 0.1 --sampling fixed_batch_size", ["give --batch-size"]),
     (f"{PEOPLE} --noise-multiplier 5 --silo-sizes sizes.csv", ["one of --counts and --silo-sizes"]),
     (f"{PEOPLE} --noise-multiplier 5 --steps-per-round 2",

@@ -20,7 +20,7 @@ from figures.made_up import MADE
 from subjectdp.config import scenario
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
-from subjectdp.figures.catalogue import FIGURES, SUFFIXES, build_figure, drawn_by, entry, make_figure
+from subjectdp.figures.catalogue import FIGURES, SUFFIXES, _entry, build_figure, drawn_by, entry, make_figure
 from subjectdp.figures.panels import VALUE_COLUMNS, Sheet
 from subjectdp.results.collect import FigureInputs
 
@@ -126,6 +126,12 @@ def test_its_legend_names_every_series_by_its_look(drawn: Drawn, name: str) -> N
     named = {entry.style.color.lower() for entry in sheet.legend} | {"#404040", "#202020", "white", "c0"}
     for axes in figure.axes:
         assert {str(line.get_color()).lower() for line in axes.lines} <= named
+
+
+def test_a_caption_whose_head_lacks_a_fact_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.rst").write_text("{#\nbuilder: a.b\nneeds: runs\ntitel: x\n-#}\nWords.\n")
+    with pytest.raises(DataError, match=r"mine.rst: missing or unknown in the figure's head: category, titel, title"):
+        _entry(tmp_path / "mine.rst")
 
 
 @EACH

@@ -234,8 +234,9 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
 def _missing(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[str]:
     """The options that the plan needs and that are not given, as they are written."""
     names, listed = ["algorithm", "rounds"], listed_silos(options) is not None
-    if options.batch_size is None or (chosen is not None and chosen.samples_subjects):
-        names.append("sampling_probability")
+    draws = chosen is not None and chosen.samples_subjects
+    if options.sampling_probability is None and (options.batch_size is None or draws):
+        names.append("batch_size" if listed and not draws else "sampling_probability")
     if not listed and options.epochs == 1 and not (chosen is not None and chosen.one_step_per_round):
         names.append("steps_per_round")
     if chosen is not None:

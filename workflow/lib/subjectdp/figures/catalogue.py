@@ -39,7 +39,9 @@ class FigureEntry:
 
 def _entry(caption: Path) -> FigureEntry:
     head, _, _ = caption.read_text(encoding="utf-8").partition("-#}")
-    facts = dict(line.split(": ", 1) for line in head.splitlines()[1:])
+    facts = dict(line.split(": ", 1) for line in head.splitlines()[1:] if ": " in line)
+    if unlike := {"builder", "needs", "category", "title"} ^ (facts.keys() - {"vary", "hidden", "private", "swept"}):
+        raise DataError(f"{caption}: missing or unknown in the figure's head: {', '.join(sorted(unlike))}.")
     needs, vary = (tuple(facts.pop(key, "").split()) for key in ("needs", "vary"))
     hidden = tuple(filter(None, facts.pop("hidden", "").split("; ")))
     shown = Shown(vary, hidden, facts.pop("private", "") == "yes", facts.pop("swept", ""))

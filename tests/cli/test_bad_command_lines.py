@@ -39,7 +39,7 @@ CASES: list[tuple[str, list[str]]] = [
     *((f"account --run any --{option}", [f"--{option.split()[0]} to be left out with --run and --config"])
       for option in ("delta 1e-5", "noise-multiplier 5", "colluding-silos 0", "counts c.csv")),
     ("account --algorithm capped_item_dp --counts counts.csv",
-     ["Expected --rounds, --sampling-probability, --max-items-per-subject to be given"]),
+     ["Expected --rounds, --batch-size, --max-items-per-subject to be given"]),
     (f"{COUNTED} --counts bad.csv --batch-size 6", ["bad.csv, line 72: expected items to be a whole number"]),
     (f"{COUNTED} --sampling-probability 0.1 --batch-size 6",
      ["--batch-size to be given with --counts or --silo-sizes only"]),

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from figures.fake_runs import Fake, collected, grid
-from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, noise, sound, utility
+from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, joint, noise, sound, utility
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import build_figure
@@ -342,6 +342,18 @@ def test_the_joint_papers_figure_1_has_standard_errors_and_the_best_round(made: 
     assert shown["high"] - shown["mean"] == pytest.approx(100 * best.std() / 3**0.5)
 
 
+def test_the_epsilon_that_holds_is_the_largest_over_the_seeds(made: Made, tmp_path: Path) -> None:
+    bits = [
+        Fake("joint_noise", seed=seed, mode="sound", local_steps=1, changes=joint(noise="skellam")) for seed in (0, 1)
+    ]
+    for name, inputs in (("joint_figure3", made("joint_figure3")), ("joint_noise", collected(tmp_path, bits))):
+        runs = inputs.read_runs()
+        uneven = replace(inputs, runs=tmp_path / f"{name}.parquet")
+        runs.assign(epsilon_sound_item=2.0 + runs["seed"]).to_parquet(str(uneven.runs))
+        shown = values(build_figure(name, uneven))
+        assert set(shown[shown["quantity"].str.startswith("epsilon")]["mean"]) == {2.0 + runs["seed"].max()}
+
+
 def test_figure_3_has_the_best_and_the_last_round_of_runs_of_each_length(made: Made) -> None:
     inputs = made("joint_figure3")
     sheet, runs = (build_figure("joint_figure3", inputs), inputs.read_runs().query("rounds == 8 and local_steps == 1"))
@@ -479,3 +491,7 @@ def test_runs_that_a_figure_cannot_show_are_refused(tmp_path: Path) -> None:
     refused("beyond_spread", collected(tmp_path / "c", [sound("subject_release", 0)]), "at more than one value")
     rates = [sound("subject_release", 0, learning_rate=rate) for rate in (0.1, 0.2)]
     refused("beyond_epsilon", collected(tmp_path / "d", rates), "learning_rate")
+    for place, kind in (("e", {"clipping": "update"}), ("f", {"noise": "skellam"})):
+        one: dict[str, Any] = {"mode": "sound", "local_steps": 1, "changes": joint(**kind)}
+        rates = [Fake("joint_noise", seed=seed, learning_rate=rate, **one) for seed, rate in enumerate((0.1, 0.2))]
+        refused("joint_noise", collected(tmp_path / place, rates), "learning_rate")

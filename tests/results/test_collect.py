@@ -29,7 +29,7 @@ from subjectdp.results.select import (
     sampling_runs,
     sound_runs,
 )
-from subjectdp.results.shown_runs import Shown, differing_keys, format_epsilon
+from subjectdp.results.shown_runs import Shown, differing_keys, format_epsilon, setting_columns
 
 
 @pytest.fixture
@@ -143,10 +143,24 @@ def test_the_papers_setting_is_chosen_and_the_choice_is_told(tmp_path: Path) -> 
     assert (len(varied), notes) == (4, [])
 
 
-def test_settings_are_never_mixed_into_one_mean(tmp_path: Path) -> None:
-    fakes = [Fake("fed_avg", learning_rate=0.1), Fake("fed_avg", learning_rate=0.5)]
-    with pytest.raises(DataError, match=r"FedAvg with seed 0.*training\.optimizer\.learning_rate"):
+@pytest.mark.parametrize(("seed", "told"), [(0, "seed 0"), (1, "seed 0 and 1")])
+def test_settings_are_never_mixed_into_one_mean(tmp_path: Path, seed: int, told: str) -> None:
+    """Nor those of different seeds, which look like the seeds of one."""
+    fakes = [Fake("fed_avg", learning_rate=0.1), Fake("fed_avg", learning_rate=0.5, seed=seed)]
+    with pytest.raises(DataError, match=rf"FedAvg with {told} .*training\.optimizer\.learning_rate"):
         choose_setting(runs_of(tmp_path, fakes), Shown())
+
+
+def test_rounds_of_its_own_are_one_number_for_each_algorithm(tmp_path: Path) -> None:
+    fakes = [Fake("subject_release", mode="sound", rounds=rounds) for rounds in (4, 8)]
+    with pytest.raises(DataError, match=r"SubjectRelease with seed 0 .*training\.rounds"):
+        sound_runs(runs_of(tmp_path, fakes), vary=("epsilon",))
+
+
+def test_a_setting_is_the_same_wherever_its_table_lies(tmp_path: Path) -> None:
+    data = {"source": "table", "label": "y", "subject": "who"}
+    of = [Fake("fed_avg", "table", changes=(("data", {**data, "path": f"{place}/t.csv"}),)) for place in ("a", "b")]
+    assert len({setting_columns(fake.config.model_dump(mode="json"))["setting"] for fake in of}) == 1
 
 
 def test_mini_batches_are_counted_in_the_papers_algorithm_else_in_the_longest(tmp_path: Path) -> None:

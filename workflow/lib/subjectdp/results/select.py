@@ -17,6 +17,7 @@ from subjectdp.results.shown_runs import (
     algorithm_label,
     datasets_in_order,
     format_epsilon,
+    require_one_setting,
     shown_rows,
 )
 
@@ -167,8 +168,8 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     ``unit`` (that its ε is for; empty: no privacy), ``epsilon_stated`` (that the noise was calibrated to, at that unit;
     of the subjects that predicted noise is for), and ``noise_subjects`` (the number of subjects that the noise is for).
 
-    Runs without privacy have no mode and are always kept. Raises DataError for no sound run, or two runs of one
-    algorithm, seed and place.
+    Runs without privacy have no mode and are always kept. Raises DataError for no sound run, or several
+    settings of one algorithm and place.
     """
     runs = runs.assign(unit=claimed_units(runs))
     sound = runs[(runs["mode"] == "sound") | (runs["unit"] == "")]
@@ -185,6 +186,7 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     if "noise_subjects" not in vary:
         sound, notes = _one_noise(sound)
     chosen, more = choose_setting(sound, Shown(vary=("mode", "horizontal", "batch_size", "rounds", *vary)))
+    require_one_setting(chosen.to_dict("records"), ("dataset", *vary))
     return chosen, [*notes, *more]
 
 

@@ -9,6 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from subjectdp.algorithms import registry
@@ -39,11 +40,12 @@ def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of runs.parquet that are settings of the run; ``config`` is the run's as in its manifest.
 
     ``local_steps`` is 0 for one local epoch, ``alpha`` 1 for a uniform partition, ``setting`` the JSON text of all
-    settings but the seed and ``performance``: equal for the seeds of one setting.
+    settings that enter the run's id, but the seed: equal for the seeds of one setting.
     """
     data, partition, privacy, training = (config[key] for key in ("data", "partition", "privacy", "training"))
     held, joint = partition.get("silos_per_subject"), config.get("joint") or {}
     shared = {key: value for key, value in config.items() if key not in ("seed", "performance")}
+    shared["data"] = {**data, "path": PurePath(data.get("path") or "").name, "expected": {}}
     return {
         "seed": config["seed"],
         "dataset": data["dataset"],
@@ -96,7 +98,7 @@ def _other_keys(rows: Sequence[Row], part: Sequence[int], vary: Sequence[str]) -
     for place in part:
         row = rows[place]
         known = (row.get(name) for name in dict.fromkeys((*_COLUMNS, *vary)))
-        alike[row["label"], row["seed"], *known].setdefault(row["setting"], place)
+        alike[row["label"], *known].setdefault(row["setting"], place)
     several = [[json.loads(setting) for setting in settings] for settings in alike.values() if len(settings) > 1]
     return sorted({key for first, *others in several for other in others for key in differing_keys(first, other)})
 
@@ -154,7 +156,7 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
 
     For swept columns that the figure does not show the papers' value is taken if present (as published, α = 1), else
     the most frequent one. An algorithm that was run at a single other value keeps it.
-    Raises DataError where no run is left, or two runs of an algorithm and seed.
+    Raises DataError where no run is left, or the runs of an algorithm differ in more than the seed.
     """
     candidates = _candidates(rows, shown)
     chosen: list[int] = []
@@ -169,7 +171,7 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
             if len(kept) < len(part):
                 notes.append(f"{dataset_name(dataset)}: only {_words(column, value)} shown")
             part = kept
-        _require_one_run_a_seed([rows[place] for place in part], shown.vary)
+        require_one_setting([rows[place] for place in part], shown.vary)
         chosen += part
     return sorted(chosen), notes
 
@@ -227,16 +229,21 @@ def _words(column: str, value: Any) -> str:
     return f"{names.get(column, column.replace('_', ' '))} = {shown}"
 
 
-def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:
+def require_one_setting(rows: Iterable[Row], by: Sequence[str]) -> None:
+    """DataError unless the runs of a label and place (columns ``by``) differ in the seed alone, each in its own."""
     alike: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        alike[row["label"], row["seed"], *(row.get(name) for name in vary)].append(row)
-    for (label, seed, *_), same in alike.items():
-        if len(same) > 1:
-            differing = differing_keys(*[json.loads(row["setting"]) for row in same[:2]])
-            found = f"{len(same)} that differ in {', '.join(differing) or 'nothing but their ids'}"
+        alike[row["label"], *(row.get(name) for name in by)].append(row)
+    for (label, *_), same in alike.items():
+        others = [row for row in same if row["setting"] != same[0]["setting"]]
+        if others or len({row["seed"] for row in same}) < len(same):
+            pair = same[0], (others or same[1:])[0]
+            count = len({row["setting"] for row in same}) if others else len(same)
+            seeds = " and ".join(map(str, dict.fromkeys(row["seed"] for row in pair)))
+            differing = differing_keys(*[json.loads(row["setting"]) for row in pair])
+            found = f"{count} that differ in {', '.join(differing) or 'nothing but their ids'}"
             allowed = "one: choose it (`selections`), or leave the figure out"
-            raise expected(f"runs of {label} with seed {seed}", found, allowed, DataError)
+            raise expected(f"runs of {label} with seed {seeds}", found, allowed, DataError)
 
 
 def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:

@@ -17,8 +17,10 @@ from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import DataError
 from subjectdp.plan.plan import NoiseDistribution
 from subjectdp.report.make_table import TABLES
+from subjectdp.report.scorecard import published_runs
 from subjectdp.report.tables import LEADS, leads, runs_summary, statistics_comparison
 from subjectdp.results.collect import collect_scenario
+from subjectdp.results.select import steps_words
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +42,15 @@ def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
     assert np.isnan(table.loc["LocalGroupDP", "epsilon_sound_subject"])
     assert table.loc["HiGradAvgDP (v1)", "epsilon_sound_subject"] == pytest.approx(144.6)
     assert len(table.loc["FedAvg", "run_ids"].split()) == 3
+
+
+def test_several_epochs_are_not_called_one_nor_is_a_single_step(tmp_path: Path) -> None:
+    fakes = [Fake("fed_avg"), Fake("local_item_dp", changes=(("training", {"local_epochs": 5}),))]
+    fakes.append(Fake("subject_release", mode="sound"))
+    runs = collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
+    assert runs_summary(runs)["local_steps"].tolist() == ["one epoch", "5 epochs", "1"]
+    assert runs["local_steps"].map(steps_words).tolist() == ["1 local epoch", "5 local epochs", "1 local step"]
+    assert published_runs(runs)["local_steps"].tolist() == ["epoch", "-5"], "no paper's setting"
 
 
 @pytest.mark.parametrize("probability", [1.0, 0.1])

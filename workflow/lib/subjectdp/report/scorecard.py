@@ -269,7 +269,7 @@ def published_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs as published, with columns that distinguish settings."""
     steps = runs["local_steps"]
     table = runs.assign(
-        local_steps=steps.astype(str).where(steps > 0, "epoch"),
+        local_steps=steps.astype(str).where(steps != 0, "epoch"),
         step_rank=steps.astype(float).where(steps > 0, math.inf),
         unit=claimed_units(runs),
         words=steps.map(steps_words),

@@ -42,7 +42,8 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     """
     if runs.empty:
         raise expected("runs to summarise", "none", "at least one", DataError)
-    runs = runs.assign(local_steps=runs["local_steps"].map(lambda steps: str(steps) if steps else "one epoch"))
+    epochs = {steps: f"{-steps} epochs" if steps else "one epoch" for steps in runs["local_steps"] if steps <= 0}
+    runs = runs.assign(local_steps=runs["local_steps"].map(lambda steps: epochs.get(steps, str(steps))))
     runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
     keys = [*SETTING, "local_steps"]
     apart = settings_apart({text: json.loads(text) for text in runs["setting"].unique()})

@@ -111,7 +111,8 @@ def sampling_runs(runs: pd.DataFrame, preferred: Sequence[str]) -> pd.DataFrame:
 
 def steps_words(local_steps: int) -> str:
     """The column ``local_steps`` in words: ``1 local step``, ``10 local steps``, ``1 local epoch`` (0)."""
-    return f"{local_steps} local step{'s' if local_steps > 1 else ''}" if local_steps else "1 local epoch"
+    kind, count = ("step", local_steps) if local_steps > 0 else ("epoch", max(1, -local_steps))
+    return f"{count} local {kind}{'s' if count > 1 else ''}"
 
 
 def claimed_units(runs: pd.DataFrame) -> pd.Series:

@@ -39,11 +39,12 @@ class Shown:
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of runs.parquet that are settings of the run; ``config`` is the run's as in its manifest.
 
-    ``local_steps`` is 0 for one local epoch, ``alpha`` 1 for a uniform partition, ``setting`` the JSON text of all
+    ``local_steps`` is 0 for one local epoch, -n for n of them, ``alpha`` 1 for a uniform partition, ``setting`` the JSON text of all
     settings that enter the run's id, but the seed: equal for the seeds of one setting.
     """
     data, partition, privacy, training = (config[key] for key in ("data", "partition", "privacy", "training"))
     held, joint = partition.get("silos_per_subject"), config.get("joint") or {}
+    alone, epochs = int(algorithm(config["algorithm"]["name"]).one_step_per_round), training.get("local_epochs") or 1
     shared = {key: value for key, value in config.items() if key not in ("seed", "performance")}
     shared["data"] = {**data, "path": PurePath(data.get("path") or "").name, "expected": {}}
     return {
@@ -62,7 +63,7 @@ def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
         "epsilon": privacy["epsilon"],
         "delta": privacy["delta"],
         "rounds": training["rounds"],
-        "local_steps": training.get("local_steps") or 0,
+        "local_steps": training.get("local_steps") or alone or (-epochs if epochs > 1 else 0),
         "batch_size": training["batch_size"],
         "model": config["model"]["name"],
         "joint_clipping": joint.get("clipping"),

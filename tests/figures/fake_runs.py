@@ -183,6 +183,7 @@ def _manifest(fake: Fake, config: RunConfig) -> dict[str, Any]:
             "sound": sound,
             "over_rounds": _over_rounds(fake, stated),
             "predicted": None if fake.predicted is None else predicted,
+            "own_subjects": config.data.own_subjects,
         },
         "partition": {"counts": {"subjects": fake.subjects, "train_items": 50 * fake.subjects}},
         "rounds_executed": fake.executed,

@@ -269,6 +269,23 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
     assert CONDITIONAL_NOTE in privacy_footnote(published)
     alone = collected(tmp_path / "sound", [Fake("user_ldp", mode="sound", rounds=8)])
     assert CONDITIONAL_NOTE not in build_figure("privacy", alone).notes
+    over = build_figure("epsilon_over_rounds", replace(inputs, only=frozenset(published["run_id"])))
+    assert CONDITIONAL_NOTE in over.notes and over.legend[0].text.endswith("†")
+
+
+def test_data_without_subject_ids_are_shown_with_the_epsilon_of_an_item_alone(tmp_path: Path) -> None:
+    data = (("data", {"embedded": {"subjects": 100, "items_per_subject": 100}}),)
+    runs = [Fake("joint_noise", "acs_income", changes=data), Fake("local_item_dp", "acs_income", changes=data)]
+    inputs = collected(tmp_path, [*runs, Fake("local_item_dp")])
+    for name in ("privacy", "accuracy_privacy", "epsilon_over_rounds"):
+        sheet = build_figure(name, inputs)
+        shown = values(sheet).query("dataset == 'acs_income'")
+        assert not any("subject" in str(text) for text in (*shown["quantity"], *shown["x"]))
+        assert not any("subject" in panel.key for panel in sheet.panels if "ACS" in panel.heading)
+        assert any("Income" in panel.heading for panel in sheet.panels)
+    of_runs = inputs.read_runs().set_index("dataset")
+    assert set(of_runs.loc["acs_income", "subject_guarantee"]) == {"no subject ids"}
+    assert of_runs.loc["acs_income", ["epsilon_sound_subject", "epsilon_sound_subject_one_silo"]].isna().all(axis=None)
 
 
 def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
@@ -337,6 +354,8 @@ def test_the_joint_papers_figure_1_has_standard_errors_and_the_best_round(made: 
     assert set(values(sheet)["series"]) == names and (values(sheet)["seeds"] == 3).all()
     ones = inputs.read_runs().query("local_steps == 1")["run_id"]
     best = rounds[rounds["run_id"].isin(ones)].groupby("run_id")["test_accuracy"].max()
+    fewer = replace(inputs, only=frozenset(inputs.read_runs().query("local_steps == 1 or seed == 0")["run_id"]))
+    assert "Mean of 1 to 3 seeds, band or bar: standard error" in build_figure("joint_figure1", fewer).notes
     shown = values(sheet).query("panel == 'c' and x == 0 and series == '1 local step'").iloc[0]
     assert shown["mean"] == pytest.approx(100 * best.mean())
     assert shown["high"] - shown["mean"] == pytest.approx(100 * best.std() / 3**0.5)

@@ -196,8 +196,10 @@ def _line_styles(runs: pd.DataFrame) -> dict[str, Style]:
 
 
 def _seeds_note(runs: pd.DataFrame) -> str:
-    fewest = int(runs.groupby(["dataset", "series", "rounds"])["seed"].nunique().min())
-    return "One seed" if fewest == 1 else f"Mean of {fewest} seeds, band or bar: standard error"
+    counts = runs.groupby(["dataset", "series", "rounds"])["seed"].nunique()
+    low, high = int(counts.min()), int(counts.max())
+    seeds = str(high) if low == high else f"{low} to {high}"
+    return "One seed" if high == 1 else f"Mean of {seeds} seeds, band or bar: standard error"
 
 
 def _standard_errors(table: pd.DataFrame) -> pd.DataFrame:
@@ -252,7 +254,7 @@ def by_rounds(inputs: FigureInputs, name: str) -> Sheet:
     ]
     panels.append(_rounds_panel(epsilon, "epsilon", "ε that holds", styles))
     held = (
-        "ε that holds: of an item, provable, the largest over the seeds; claimed for every line: "
+        "ε that holds: of an item, provable for the same run; claimed for every line: "
         f"ε = {parts.written(runs['epsilon'])}; δ = {parts.written(runs['delta'])}"
     )
     legend = tuple(LegendEntry(text, style) for text, style in styles.items())

@@ -23,6 +23,7 @@ _MOST_TRIED = 1000  # settings that are looked at; of more no figure shows each
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
 CONDITIONAL_MARK = "†"
 CONDITIONAL_NOTE = "† conditional: the most items of a subject, or its silos, are read from the data and not enforced"
+NO_IDS = "no subject ids"  # the guarantee of a subject where each item is its own
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
 
 
@@ -39,8 +40,8 @@ class Shown:
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of runs.parquet that are settings of the run; ``config`` is the run's as in its manifest.
 
-    ``local_steps`` is 0 for one local epoch, -n for n of them, ``alpha`` 1 for a uniform partition, ``setting`` the JSON text of all
-    settings that enter the run's id, but the seed: equal for the seeds of one setting.
+    ``local_steps`` is 0 for one local epoch, -n for n of them, ``alpha`` 1 for a uniform partition, ``setting`` the
+    JSON text of all settings that enter the run's id, but the seed: equal for the seeds of one setting.
     """
     data, partition, privacy, training = (config[key] for key in ("data", "partition", "privacy", "training"))
     held, joint = partition.get("silos_per_subject"), config.get("joint") or {}

@@ -26,7 +26,7 @@ _FEMNIST = {
     "uldp_fl": (0.77, 0.80, 8.4, 4.0, 4.0),
     "subject_release": (0.78, 0.80, 8.4, 4.0, 4.0),
 }
-_CLASSES = {"femnist": 62, "shakespeare": 80, "acs_income": 2, "cifar10": 10, "fashion_mnist": 10}
+_CLASSES = {"femnist": 62, "shakespeare": 80, "acs_income": 2, "cifar10": 10, "fashion_mnist": 10, "table": 2}
 _LIMITED = ("user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3")
 
 

@@ -16,11 +16,13 @@ from scipy import stats
 
 from figures.fake_runs import Fake, collected, grid
 from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, joint, noise, sound, utility
+from subjectdp.data.partition import load_partition
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import build_figure
 from subjectdp.figures.panels import Sheet
 from subjectdp.figures.parts import privacy_footnote
+from subjectdp.figures.runs_and_data import setting_of
 from subjectdp.results.collect import FigureInputs
 from subjectdp.results.select import privacy_note
 from subjectdp.results.shown_runs import CONDITIONAL_NOTE
@@ -104,6 +106,28 @@ def test_curves_are_the_means_over_the_seeds_with_a_thin_line_each(made: Made) -
     assert "HiGradAvgDP (v1)" not in set(values(sheet)["series"])
     thin = [line for line in axes_of(sheet).lines if line.get_linewidth() < 1]
     assert len(thin) == 3 * len(set(sheet.panels[0].values["series"]))
+
+
+def test_rounds_without_a_finite_loss_are_told(tmp_path: Path) -> None:
+    inputs = collected(tmp_path, grid(["fed_avg"], ["femnist"], SEEDS, rounds=3))
+    rounds = inputs.read_rounds()
+    rounds.loc[(rounds["round"] == 2) & (rounds["run_id"] == rounds["run_id"].iloc[0]), "test_loss"] = np.nan
+    rounds.to_parquet(str(inputs.rounds))
+    headings = [panel.heading for panel in build_figure("figure1_v3", inputs).panels]
+    assert headings == ["FEMNIST", "FEMNIST, where finite"], "one seed of three has no loss there"
+
+
+def test_labels_in_numbers_have_no_accuracy_and_what_is_explained_may_be_below_nothing(tmp_path: Path) -> None:
+    data = {"source": "table", "path": "t.csv", "label": "y", "subject": "who", "task": "regression"}
+    fake = Fake("fed_avg", "table", rounds=3, changes=(("data", {**data, "ranges": {"y": [0, 1]}}),))
+    inputs = collected(tmp_path, [fake])
+    inputs.read_rounds().assign(test_accuracy=-0.2).to_parquet(str(inputs.rounds))
+    changed(inputs, "final_test_accuracy", {("fed_avg", 0): -0.2})
+    for name in ("figure1_v3", "accuracy_privacy"):
+        axes = axes_of(build_figure(name, inputs))
+        assert axes.get_ylabel() == "variance explained (%)" and axes.get_ylim()[0] <= -20
+    assert axes_of(build_figure("figure1_v3", inputs), 1).get_ylabel() == "test loss (squared error)"
+    assert said(build_figure("figure1_v3", inputs)) == [], "no most frequent class"
 
 
 def test_figure1_counts_mini_batches_in_the_runs_that_it_names(made: Made) -> None:
@@ -247,7 +271,7 @@ def test_epsilon_over_rounds_is_what_the_manifests_say(made: Made, tmp_path: Pat
     curve = {"rounds": [1, 2], "constant_noise_assumed": True, "item": [0.1, 0.2], "subject": [3.0, None]}
     changed(inputs, "epsilon_over_rounds", {("local_group_dp", 0): json.dumps(curve)})
     sheet = build_figure("epsilon_over_rounds", inputs)
-    assert [entry.text for entry in sheet.legend] == ["LocalItemDP", "the target ε"]
+    assert [entry.text for entry in sheet.legend] == ["LocalItemDP†", "the target ε"]
     assert "No finite sound ε, hence no line: LocalGroupDP" in sheet.notes, "its noise depends on data"
     changed(inputs, "epsilon_over_rounds", dict.fromkeys([("local_item_dp", 0), ("local_group_dp", 0)], "null"))
     with pytest.raises(DataError, match="ε over rounds"):
@@ -488,6 +512,14 @@ def test_the_commonest_setting_of_the_counterexample_is_drawn(made: Made) -> Non
     assert dict(zip(bounds["x"], bounds["mean"], strict=True)) == {1: 2.0, 10: 20.0, 50: 100.0}
     variances = shown[shown["quantity"] == "variance"]
     assert set(variances["series"]) == {"claimed", "released", "lower_bound"}
+
+
+def test_a_partition_that_follows_no_power_law_has_no_alpha(made: Made) -> None:
+    known = load_partition(made("partition").partitions[0])
+    for kind, words in (("uniform", "α = 1"), ("equal", "equal shares"), ("inherent", "silos of the source")):
+        facts = {**known.facts, "partition": {**known.facts["partition"], "distribution": kind}}
+        assert setting_of(replace(known, facts=facts))[2] == words
+    assert build_figure("partition", made("partition")).panels[0].heading == "FEMNIST, α = 1"
 
 
 # Refusals

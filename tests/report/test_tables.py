@@ -136,6 +136,14 @@ def test_fed_avg_stands_at_every_epsilon_and_claims_nothing(table: pd.DataFrame)
     assert rows["test_accuracy_percent"].nunique() == 1
 
 
+def test_an_epsilon_that_was_read_from_the_data_is_not_stated_without_a_mark(runs: pd.DataFrame) -> None:
+    """LocalItemDP needs no cap: what its runs give a subject is conditional then."""
+    items = runs["algorithm"] == "local_item_dp"
+    found = leads(runs.assign(subject_guarantee=runs["subject_guarantee"].mask(items, "conditional")))
+    told = dict(zip(found["algorithm"], found["subject_guarantee"], strict=True))
+    assert told["LocalItemDP"] == "conditional" and told["SubjectRelease"] == "yes"
+
+
 def test_local_trust_counts_where_there_are_several(runs: pd.DataFrame, table: pd.DataFrame) -> None:
     """Runs under secure aggregation beside those under local trust change nothing; alone they count."""
     ours = runs["algorithm"] == "subject_release"

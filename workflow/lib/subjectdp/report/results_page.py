@@ -24,7 +24,7 @@ _RUNS = [
 ]
 _SCORES = [
     *("verdict", "statement", "paper", "place", "reason", "unit", "printed", "ours", "low", "high"),
-    *("epsilon_as_published", "epsilon_sound", "evidence", "scale"),
+    *("epsilon_as_published", "epsilon_sound", "subject_guarantee", "evidence", "scale"),
 ]
 _ORDER = [
     *(Verdict.REFUTED, Verdict.NOT_PROVABLE, Verdict.DIFFERS, Verdict.REPRODUCED, Verdict.CANNOT_FAIL),

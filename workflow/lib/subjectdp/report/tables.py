@@ -13,7 +13,7 @@ from subjectdp.config.run import settings_apart
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import TrustModel
-from subjectdp.results.select import are_private, largest_of, mean_interval, paired_difference, sound_runs
+from subjectdp.results.select import are_private, guarantees, largest_of, mean_interval, paired_difference, sound_runs
 from subjectdp.results.shown_runs import datasets_in_order, in_order
 
 SETTING = (
@@ -82,7 +82,7 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "published_guarantee": "" if math.isnan(published) else "no",
         **{name: largest_of(part[name]) for name in _SOUND},
         "epsilon_sound_subject_all_seeds": _all_seeds(part),
-        "subject_guarantee": " or ".join(sorted(set(part["subject_guarantee"]))),
+        "subject_guarantee": guarantees(part),
         "predicted_subjects": largest_of(part["predicted_subjects"]),
         "epsilon_predicted": largest_of(part["epsilon_predicted"]),
         "rounds_executed": int(part["rounds_executed"].max()),
@@ -123,7 +123,7 @@ LEADS = (
     *("seeds", "test_accuracy_percent", "test_accuracy_half_width"),  # of the 95 % t-interval
     *("lead", "lead_low", "lead_high"),  # of SubjectRelease, in points, over the seeds that both have
     "epsilon_stated",  # at the unit, for noise_subjects
-    "epsilon_own_subject",  # of the same runs, for their own subjects over all silos
+    *("epsilon_own_subject", "subject_guarantee"),  # of the same runs, for their own subjects over all silos
 )
 _PLACE = ("noise_subjects", "epsilon", "silos_per_subject")
 
@@ -180,4 +180,5 @@ def _row(runs: pd.DataFrame, name: str, reference: pd.Series) -> dict[str, objec
         **{key: round(value, 3) for key, value in zip(("lead", "lead_low", "lead_high"), lead, strict=True)},
         "epsilon_stated": largest_of(part["epsilon_stated"]),
         "epsilon_own_subject": largest_of(part["epsilon_sound_subject"]),
+        "subject_guarantee": guarantees(part),
     }

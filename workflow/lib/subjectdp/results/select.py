@@ -135,6 +135,11 @@ def is_conditional(rows: pd.DataFrame) -> bool:
     return bool((finite & (rows["subject_guarantee"] == "conditional")).any())
 
 
+def guarantees(rows: pd.DataFrame) -> str:
+    """What a subject's sound ε of the runs is: ``yes``, ``conditional``, ``no``, or several of them."""
+    return " or ".join(sorted(set(rows["subject_guarantee"])))
+
+
 def privacy_note(rows: pd.DataFrame) -> str:
     """The ε that one algorithm's runs claim and guarantee, as one line of a legend; slashes separate data sets.
 

@@ -23,6 +23,7 @@ from subjectdp.figures.catalogue import build_figure
 from subjectdp.figures.panels import Sheet
 from subjectdp.figures.parts import privacy_footnote
 from subjectdp.figures.runs_and_data import setting_of
+from subjectdp.report.tables import runs_summary
 from subjectdp.results.collect import FigureInputs
 from subjectdp.results.select import privacy_note
 from subjectdp.results.shown_runs import CONDITIONAL_NOTE
@@ -520,6 +521,19 @@ def test_a_partition_that_follows_no_power_law_has_no_alpha(made: Made) -> None:
         facts = {**known.facts, "partition": {**known.facts["partition"], "distribution": kind}}
         assert setting_of(replace(known, facts=facts))[2] == words
     assert build_figure("partition", made("partition")).panels[0].heading == "FEMNIST, α = 1"
+
+
+def test_runs_with_a_given_noise_multiplier_stand_at_no_target(tmp_path: Path) -> None:
+    noisy = sound("subject_release", 0, changes=(("privacy", {"noise_multiplier": 1.0}),))
+    inputs = collected(tmp_path / "a", [sound("subject_release", 0), noisy, sound("local_item_dp", 0)])
+    sheet = build_figure("beyond_epsilon", inputs)
+    assert noisy.config.run_id not in sheet.runs and len(sheet.runs) == 2
+    assert "Runs with a given noise multiplier left out: no ε was their target" in sheet.notes
+    table = runs_summary(inputs.read_runs())
+    assert sorted(table.loc[table["label"] == "SubjectRelease", "epsilon"].dropna()) == [4.0]
+    refused("beyond_epsilon", collected(tmp_path / "b", [noisy]), "privacy.noise_multiplier")
+    over = build_figure("epsilon_over_rounds", collected(tmp_path / "c", [noisy]))
+    assert len(axes_of(over).lines) == 1, "the run's own, and no target's"
 
 
 # Refusals

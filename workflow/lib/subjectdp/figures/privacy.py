@@ -323,7 +323,7 @@ def _round_panel(runs: pd.DataFrame, curves: pd.DataFrame, unit: str, styles: di
     found = part.groupby(["label", "round"], sort=True)["epsilon"].agg(mean=largest_of, seeds="size")
     found = found.reset_index().rename(columns={"label": "series", "round": "x"})
     values = parts.plotted(found, dataset=dataset, quantity=f"largest_sound_epsilon_{unit}")
-    targets = sorted(runs["epsilon"].unique())
+    targets = sorted(runs.loc[np.isfinite(runs["epsilon"]), "epsilon"].unique())
 
     def draw(axes: Axes) -> None:
         parts.draw_lines(axes, values, styles)

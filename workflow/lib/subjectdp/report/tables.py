@@ -45,6 +45,7 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     epochs = {steps: f"{-steps} epochs" if steps else "one epoch" for steps in runs["local_steps"] if steps <= 0}
     runs = runs.assign(local_steps=runs["local_steps"].map(lambda steps: epochs.get(steps, str(steps))))
     runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
+    runs["epsilon"] = runs["epsilon"].replace(math.inf, math.nan)  # a given noise multiplier has no target
     keys = [*SETTING, "local_steps"]
     apart = settings_apart({text: json.loads(text) for text in runs["setting"].unique()})
     rows = [

@@ -188,9 +188,16 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
         noise_subjects=sound["predicted_subjects"].fillna(sound["subjects"]).astype(float),
         epsilon_stated=sound["epsilon_predicted"].astype(float).where(predicted, own),
     )
-    notes: list[str] = []
+    given = np.isinf(sound["epsilon"])
+    notes = ["Runs with a given noise multiplier left out: no ε was their target"] if given.any() else []
+    sound = sound[~given]
+    if (sound["unit"] == "").all():
+        raise expected(
+            "privacy.noise_multiplier of the runs", "given", "null for some, which have a target ε", DataError
+        )
     if "noise_subjects" not in vary:
-        sound, notes = _one_noise(sound)
+        sound, told = _one_noise(sound)
+        notes += told
     chosen, more = choose_setting(sound, Shown(vary=("mode", "horizontal", "batch_size", "rounds", *vary)))
     require_one_setting(chosen.to_dict("records"), ("dataset", *vary))
     return chosen, [*notes, *more]

@@ -40,8 +40,9 @@ class Shown:
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of runs.parquet that are settings of the run; ``config`` is the run's as in its manifest.
 
-    ``local_steps`` is 0 for one local epoch, -n for n of them, ``alpha`` 1 for a uniform partition, ``setting`` the
-    JSON text of all settings that enter the run's id, but the seed: equal for the seeds of one setting.
+    ``epsilon`` is the target, infinite where the noise multiplier is given, ``local_steps`` 0 for one local epoch, -n
+    for n of them, ``alpha`` 1 for a uniform partition, ``setting`` the JSON text of all settings that enter the run's
+    id, but the seed: equal for the seeds of one setting.
     """
     data, partition, privacy, training = (config[key] for key in ("data", "partition", "privacy", "training"))
     held, joint = partition.get("silos_per_subject"), config.get("joint") or {}
@@ -61,7 +62,7 @@ def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
         "alpha": float(partition["alpha"]) if partition.get("distribution") == "power" else 1.0,
         "silos": partition["silos"],
         "silos_per_subject": partition["silos"] if held is None else held,
-        "epsilon": privacy["epsilon"],
+        "epsilon": privacy["epsilon"] if privacy.get("noise_multiplier") is None else math.inf,
         "delta": privacy["delta"],
         "rounds": training["rounds"],
         "local_steps": training.get("local_steps") or alone or (-epochs if epochs > 1 else 0),
@@ -226,6 +227,8 @@ def _words(column: str, value: Any) -> str:
     names = {"alpha": "α", "epsilon": "ε", "delta": "δ", "batch_size": "batch size"}
     if column in ("mode", "horizontal"):
         return str(value).replace("_", " ")
+    if column == "epsilon" and math.isinf(value):
+        return "given noise multiplier"
     shown = format_number(value) if isinstance(value, int | float) else str(value).replace("_", " ")
     column = column.rpartition(".")[2]
     return f"{names.get(column, column.replace('_', ' '))} = {shown}"

@@ -143,6 +143,18 @@ def test_the_papers_setting_is_chosen_and_the_choice_is_told(tmp_path: Path) -> 
     assert (len(varied), notes) == (4, [])
 
 
+def test_an_algorithm_that_was_run_at_another_value_alone_is_not_shown_among_the_others(tmp_path: Path) -> None:
+    """The note says that only α = 1 is shown; rounds of its own an algorithm keeps."""
+    fakes = [
+        Fake("user_ldp"),
+        Fake("user_ldp", alpha=16.0),
+        Fake("local_item_dp", alpha=16.0),
+        Fake("fed_avg", rounds=8),
+    ]
+    chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown())
+    assert (set(chosen["label"]), notes) == ({"UserLDP", "FedAvg"}, ["FEMNIST: only α = 1 shown"])
+
+
 @pytest.mark.parametrize(("seed", "told"), [(0, "seed 0"), (1, "seed 0 and 1")])
 def test_settings_are_never_mixed_into_one_mean(tmp_path: Path, seed: int, told: str) -> None:
     """Nor those of different seeds, which look like the seeds of one."""

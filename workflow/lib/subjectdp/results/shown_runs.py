@@ -132,11 +132,15 @@ def _settings_of_data(part: list[int], rows: Sequence[Row], columns: Sequence[st
 def _anywhere(rows: Sequence[Row], part: Sequence[int], place: int, column: str) -> bool:
     """Whether a run is shown whatever the value of the column."""
     row = rows[place]
-    if column in ("mode", "horizontal", "epsilon", "delta"):
-        return not is_private(row["algorithm"])
+    if _unread(row, column):
+        return True
     return (column in ("rounds", "batch_size") or "." in column) and all(
         rows[other][column] == row[column] for other in part if rows[other]["label"] == row["label"]
     )
+
+
+def _unread(row: Row, column: str) -> bool:
+    return column in ("mode", "horizontal", "epsilon", "delta") and not is_private(row["algorithm"])
 
 
 def _telling(settings: Sequence[tuple[Any, ...]]) -> list[int]:
@@ -158,7 +162,7 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
     """Positions of the runs of one setting for each data set, rising, and a note for each choice that left runs out.
 
     For swept columns that the figure does not show the papers' value is taken if present (as published, α = 1), else
-    the most frequent one. An algorithm that was run at a single other value keeps it.
+    the most frequent one. An algorithm that was run with other rounds or mini-batches alone keeps them.
     Raises DataError where no run is left, or the runs of an algorithm differ in more than the seed.
     """
     candidates = _candidates(rows, shown)
@@ -218,7 +222,8 @@ def _at(rows: Sequence[Row], part: Sequence[int], column: str, value: Any) -> li
     kept = []
     for places in by_label.values():
         values = [rows[place][column] for place in places]
-        wanted = value if value in values else _preferred(values, column)
+        own = column in ("rounds", "batch_size") or _unread(rows[places[0]], column)
+        wanted = _preferred(values, column) if own and value not in values else value
         kept += [place for place, one in zip(places, values, strict=True) if one == wanted]
     return kept
 

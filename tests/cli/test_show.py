@@ -59,6 +59,14 @@ def test_data_without_subject_ids_have_no_epsilon_of_a_subject(results: Path, ca
     assert compared["sound, one item"] == [63.4, 3.25] and compared["sound, one subject, at all its silos"][0] is None
 
 
+def test_what_is_explained_of_labels_in_numbers_is_no_accuracy(results: Path, capsys: Captured) -> None:
+    path = results / "runs" / FIRST / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["config"]["data"]["task"] = "regression"
+    path.write_text(json.dumps(manifest))
+    assert "12.34 (R²)" in said(capsys, "runs", "--results", results)
+
+
 @pytest.mark.parametrize(
     ("text", "told"), [("nothing", "'nothing'"), ("femnist-", "fits 3"), ("femnist-higrad", "to be finished")]
 )

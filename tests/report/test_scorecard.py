@@ -98,6 +98,12 @@ def test_the_epsilon_of_a_row_are_those_of_its_runs(paper: Evidence) -> None:
     assert table["subject_guarantee"].tolist() == ["conditional", "conditional", "no"], "no cap is enforced"
 
 
+def test_subjects_that_few_silos_may_hold_are_not_the_papers(tmp_path: Path) -> None:
+    few = (("partition", {"silos_per_subject": 1}),)
+    found = evidence(tmp_path, grid(ALL, ["femnist"], [0, 1], rounds=12, synthetic=False, changes=few))
+    assert card(found, "v1-femnist-fed-avg-best")["verdict"].tolist() == ["not run"]
+
+
 def test_small_real_data_decide_orders_and_nothing_else(tmp_path: Path) -> None:
     found = evidence(tmp_path, grid(ALL, ["femnist"], [0, 1, 2], rounds=12, synthetic=False))
     table = card(found, "v1-femnist-local-item", "v1-femnist-item-cost", "v1-femnist-fed-avg-best", "v3-femnist-items")

@@ -79,7 +79,8 @@ def _print(runs: list[RunFolder]) -> None:
 
 
 def _row(run: RunFolder) -> tuple[Any, ...]:
-    accuracy = None if run.test_accuracy is None else f"{100 * run.test_accuracy:.2f}"
+    numbers = ((run.config or {}).get("data") or {}).get("task") == "regression"
+    accuracy = None if run.test_accuracy is None else f"{100 * run.test_accuracy:.2f}{' (R²)' * numbers}"
     left = None if run.seconds_left is None else clock(run.seconds_left)
     epsilons = (run.epsilon_published, ""), (run.epsilon_sound_subject, CONDITIONAL_MARK * run.conditional)
     rounded = (None if epsilon is None else f"{epsilon:.4g}{mark}" for epsilon, mark in epsilons)

@@ -275,7 +275,7 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
 
 
 def published_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs as published, with columns that distinguish settings."""
+    """The runs as published, their subjects over all silos as the papers', with columns that distinguish settings."""
     steps = runs["local_steps"]
     table = runs.assign(
         local_steps=steps.astype(str).where(steps != 0, "epoch"),
@@ -283,7 +283,8 @@ def published_runs(runs: pd.DataFrame) -> pd.DataFrame:
         unit=claimed_units(runs),
         words=steps.map(steps_words),
     )
-    return table[table["mode"] == AccountingMode.AS_PUBLISHED.value]
+    everywhere = table["silos_per_subject"] == table["silos"]
+    return table[(table["mode"] == AccountingMode.AS_PUBLISHED.value) & everywhere]
 
 
 def choose_side(

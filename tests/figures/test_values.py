@@ -298,6 +298,13 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
     assert CONDITIONAL_NOTE in over.notes and over.legend[0].text.endswith("†")
 
 
+def test_an_epsilon_can_be_read_off_the_axis_without_a_claim(tmp_path: Path) -> None:
+    axes = axes_of(
+        build_figure("accuracy_privacy", collected(tmp_path, [sound("subject_release", 0), sound("fed_avg", 0)]))
+    )
+    assert min(axes.get_xticks()) == 4.0
+
+
 def test_data_without_subject_ids_are_shown_with_the_epsilon_of_an_item_alone(tmp_path: Path) -> None:
     data = (("data", {"embedded": {"subjects": 100, "items_per_subject": 100}}),)
     runs = [Fake("joint_noise", "acs_income", changes=data), Fake("local_item_dp", "acs_income", changes=data)]

@@ -44,6 +44,19 @@ def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
     assert len(table.loc["FedAvg", "run_ids"].split()) == 3
 
 
+def test_a_row_names_no_setting_that_its_runs_do_not_read(tmp_path: Path) -> None:
+    equal = (("partition", {"distribution": "equal"}),)
+    fakes = [
+        Fake("local_item_dp", changes=equal),
+        Fake("local_item_dp", mode="sound"),
+        Fake("subject_release", mode="sound"),
+    ]
+    table = runs_summary(collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path))
+    assert table["alpha"].isna().tolist() == [False, True, False], "equal shares follow no power law"
+    assert table["horizontal"].isna().tolist() == [True, False, True], "a rule of the papers"
+    assert table["batch_size"].isna().tolist() == [False, False, True], "whole subjects are drawn"
+
+
 def test_several_epochs_are_not_called_one_nor_is_a_single_step(tmp_path: Path) -> None:
     fakes = [Fake("fed_avg"), Fake("local_item_dp", changes=(("training", {"local_epochs": 5}),))]
     fakes.append(Fake("subject_release", mode="sound"))

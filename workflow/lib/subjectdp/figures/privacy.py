@@ -269,6 +269,8 @@ def _ticks(axes: Axes, ends: tuple[float, float, float], claims: list[float]) ->
     for place in (*claims, *(place for place in places if left <= place <= high * 1.2)):
         if all(max(place / other, other / place) > (right / left) ** _APART for other in kept):
             kept.append(place)
+    if len(kept) == 1:  # no claim, and no power of ten in sight
+        kept.append(low)
     axes.xaxis.set_major_locator(FixedLocator(sorted(kept)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(

@@ -44,6 +44,27 @@ def test_an_epsilon_on_a_bound_that_was_read_from_the_data_is_marked(results: Pa
     assert "epsilon 63.4, conditional" in said(capsys, "show", FIRST, "--results", results)
     listed = said(capsys, "runs", "--results", results)
     assert "63.4†" in listed and "† conditional: " in listed
+    kinds = run_json(capsys, "show", FIRST, SECOND, "--results", results)["guarantee"]
+    assert kinds["sound, one subject, at all its silos"][0] == "conditional"
+    assert "Guarantee of each ε (conditional: " in said(capsys, "show", FIRST, SECOND, "--results", results)
+
+
+def test_data_without_subject_ids_have_no_epsilon_of_a_subject(results: Path, capsys: Captured) -> None:
+    path = results / "runs" / FIRST / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["privacy"] |= {"own_subjects": True, "sound": dict.fromkeys(("item", "subject"), {"epsilon": 63.4})}
+    path.write_text(json.dumps(manifest))
+    assert run_json(capsys, "runs", "--results", results)[0]["epsilon_sound_subject"] is None
+    compared = run_json(capsys, "show", FIRST, SECOND, "--results", results)["epsilon"]
+    assert compared["sound, one item"] == [63.4, 3.25] and compared["sound, one subject, at all its silos"][0] is None
+
+
+def test_what_is_explained_of_labels_in_numbers_is_no_accuracy(results: Path, capsys: Captured) -> None:
+    path = results / "runs" / FIRST / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["config"]["data"]["task"] = "regression"
+    path.write_text(json.dumps(manifest))
+    assert "12.34 (R²)" in said(capsys, "runs", "--results", results)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _FEMNIST = {
     "uldp_fl": (0.77, 0.80, 8.4, 4.0, 4.0),
     "subject_release": (0.78, 0.80, 8.4, 4.0, 4.0),
 }
-_CLASSES = {"femnist": 62, "shakespeare": 80, "acs_income": 2, "cifar10": 10, "fashion_mnist": 10}
+_CLASSES = {"femnist": 62, "shakespeare": 80, "acs_income": 2, "cifar10": 10, "fashion_mnist": 10, "table": 2}
 _LIMITED = ("user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3")
 
 
@@ -183,6 +183,7 @@ def _manifest(fake: Fake, config: RunConfig) -> dict[str, Any]:
             "sound": sound,
             "over_rounds": _over_rounds(fake, stated),
             "predicted": None if fake.predicted is None else predicted,
+            "own_subjects": config.data.own_subjects,
         },
         "partition": {"counts": {"subjects": fake.subjects, "train_items": 50 * fake.subjects}},
         "rounds_executed": fake.executed,

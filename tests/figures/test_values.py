@@ -15,12 +15,15 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from figures.fake_runs import Fake, collected, grid
-from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, noise, sound, utility
+from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, joint, noise, sound, utility
+from subjectdp.data.partition import load_partition
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
 from subjectdp.figures.catalogue import build_figure
 from subjectdp.figures.panels import Sheet
 from subjectdp.figures.parts import privacy_footnote
+from subjectdp.figures.runs_and_data import setting_of
+from subjectdp.report.tables import runs_summary
 from subjectdp.results.collect import FigureInputs
 from subjectdp.results.select import privacy_note
 from subjectdp.results.shown_runs import CONDITIONAL_NOTE
@@ -104,6 +107,28 @@ def test_curves_are_the_means_over_the_seeds_with_a_thin_line_each(made: Made) -
     assert "HiGradAvgDP (v1)" not in set(values(sheet)["series"])
     thin = [line for line in axes_of(sheet).lines if line.get_linewidth() < 1]
     assert len(thin) == 3 * len(set(sheet.panels[0].values["series"]))
+
+
+def test_rounds_without_a_finite_loss_are_told(tmp_path: Path) -> None:
+    inputs = collected(tmp_path, grid(["fed_avg"], ["femnist"], SEEDS, rounds=3))
+    rounds = inputs.read_rounds()
+    rounds.loc[(rounds["round"] == 2) & (rounds["run_id"] == rounds["run_id"].iloc[0]), "test_loss"] = np.nan
+    rounds.to_parquet(str(inputs.rounds))
+    headings = [panel.heading for panel in build_figure("figure1_v3", inputs).panels]
+    assert headings == ["FEMNIST", "FEMNIST, where finite"], "one seed of three has no loss there"
+
+
+def test_labels_in_numbers_have_no_accuracy_and_what_is_explained_may_be_below_nothing(tmp_path: Path) -> None:
+    data = {"source": "table", "path": "t.csv", "label": "y", "subject": "who", "task": "regression"}
+    fake = Fake("fed_avg", "table", rounds=3, changes=(("data", {**data, "ranges": {"y": [0, 1]}}),))
+    inputs = collected(tmp_path, [fake])
+    inputs.read_rounds().assign(test_accuracy=-0.2).to_parquet(str(inputs.rounds))
+    changed(inputs, "final_test_accuracy", {("fed_avg", 0): -0.2})
+    for name in ("figure1_v3", "accuracy_privacy"):
+        axes = axes_of(build_figure(name, inputs))
+        assert axes.get_ylabel() == "variance explained (%)" and axes.get_ylim()[0] <= -20
+    assert axes_of(build_figure("figure1_v3", inputs), 1).get_ylabel() == "test loss (squared error)"
+    assert said(build_figure("figure1_v3", inputs)) == [], "no most frequent class"
 
 
 def test_figure1_counts_mini_batches_in_the_runs_that_it_names(made: Made) -> None:
@@ -247,7 +272,7 @@ def test_epsilon_over_rounds_is_what_the_manifests_say(made: Made, tmp_path: Pat
     curve = {"rounds": [1, 2], "constant_noise_assumed": True, "item": [0.1, 0.2], "subject": [3.0, None]}
     changed(inputs, "epsilon_over_rounds", {("local_group_dp", 0): json.dumps(curve)})
     sheet = build_figure("epsilon_over_rounds", inputs)
-    assert [entry.text for entry in sheet.legend] == ["LocalItemDP", "the target ε"]
+    assert [entry.text for entry in sheet.legend] == ["LocalItemDP†", "the target ε"]
     assert "No finite sound ε, hence no line: LocalGroupDP" in sheet.notes, "its noise depends on data"
     changed(inputs, "epsilon_over_rounds", dict.fromkeys([("local_item_dp", 0), ("local_group_dp", 0)], "null"))
     with pytest.raises(DataError, match="ε over rounds"):
@@ -269,6 +294,30 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
     assert CONDITIONAL_NOTE in privacy_footnote(published)
     alone = collected(tmp_path / "sound", [Fake("user_ldp", mode="sound", rounds=8)])
     assert CONDITIONAL_NOTE not in build_figure("privacy", alone).notes
+    over = build_figure("epsilon_over_rounds", replace(inputs, only=frozenset(published["run_id"])))
+    assert CONDITIONAL_NOTE in over.notes and over.legend[0].text.endswith("†")
+
+
+def test_an_epsilon_can_be_read_off_the_axis_without_a_claim(tmp_path: Path) -> None:
+    axes = axes_of(
+        build_figure("accuracy_privacy", collected(tmp_path, [sound("subject_release", 0), sound("fed_avg", 0)]))
+    )
+    assert min(axes.get_xticks()) == 4.0
+
+
+def test_data_without_subject_ids_are_shown_with_the_epsilon_of_an_item_alone(tmp_path: Path) -> None:
+    data = (("data", {"embedded": {"subjects": 100, "items_per_subject": 100}}),)
+    runs = [Fake("joint_noise", "acs_income", changes=data), Fake("local_item_dp", "acs_income", changes=data)]
+    inputs = collected(tmp_path, [*runs, Fake("local_item_dp")])
+    for name in ("privacy", "accuracy_privacy", "epsilon_over_rounds"):
+        sheet = build_figure(name, inputs)
+        shown = values(sheet).query("dataset == 'acs_income'")
+        assert not any("subject" in str(text) for text in (*shown["quantity"], *shown["x"]))
+        assert not any("subject" in panel.key for panel in sheet.panels if "ACS" in panel.heading)
+        assert any("Income" in panel.heading for panel in sheet.panels)
+    of_runs = inputs.read_runs().set_index("dataset")
+    assert set(of_runs.loc["acs_income", "subject_guarantee"]) == {"no subject ids"}
+    assert of_runs.loc["acs_income", ["epsilon_sound_subject", "epsilon_sound_subject_one_silo"]].isna().all(axis=None)
 
 
 def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
@@ -337,9 +386,23 @@ def test_the_joint_papers_figure_1_has_standard_errors_and_the_best_round(made: 
     assert set(values(sheet)["series"]) == names and (values(sheet)["seeds"] == 3).all()
     ones = inputs.read_runs().query("local_steps == 1")["run_id"]
     best = rounds[rounds["run_id"].isin(ones)].groupby("run_id")["test_accuracy"].max()
+    fewer = replace(inputs, only=frozenset(inputs.read_runs().query("local_steps == 1 or seed == 0")["run_id"]))
+    assert "Mean of 1 to 3 seeds, band or bar: standard error" in build_figure("joint_figure1", fewer).notes
     shown = values(sheet).query("panel == 'c' and x == 0 and series == '1 local step'").iloc[0]
     assert shown["mean"] == pytest.approx(100 * best.mean())
     assert shown["high"] - shown["mean"] == pytest.approx(100 * best.std() / 3**0.5)
+
+
+def test_the_epsilon_that_holds_is_the_largest_over_the_seeds(made: Made, tmp_path: Path) -> None:
+    bits = [
+        Fake("joint_noise", seed=seed, mode="sound", local_steps=1, changes=joint(noise="skellam")) for seed in (0, 1)
+    ]
+    for name, inputs in (("joint_figure3", made("joint_figure3")), ("joint_noise", collected(tmp_path, bits))):
+        runs = inputs.read_runs()
+        uneven = replace(inputs, runs=tmp_path / f"{name}.parquet")
+        runs.assign(epsilon_sound_item=2.0 + runs["seed"]).to_parquet(str(uneven.runs))
+        shown = values(build_figure(name, uneven))
+        assert set(shown[shown["quantity"].str.startswith("epsilon")]["mean"]) == {2.0 + runs["seed"].max()}
 
 
 def test_figure_3_has_the_best_and_the_last_round_of_runs_of_each_length(made: Made) -> None:
@@ -459,6 +522,27 @@ def test_the_commonest_setting_of_the_counterexample_is_drawn(made: Made) -> Non
     assert set(variances["series"]) == {"claimed", "released", "lower_bound"}
 
 
+def test_a_partition_that_follows_no_power_law_has_no_alpha(made: Made) -> None:
+    known = load_partition(made("partition").partitions[0])
+    for kind, words in (("uniform", "α = 1"), ("equal", "equal shares"), ("inherent", "silos of the source")):
+        facts = {**known.facts, "partition": {**known.facts["partition"], "distribution": kind}}
+        assert setting_of(replace(known, facts=facts))[2] == words
+    assert build_figure("partition", made("partition")).panels[0].heading == "FEMNIST, α = 1"
+
+
+def test_runs_with_a_given_noise_multiplier_stand_at_no_target(tmp_path: Path) -> None:
+    noisy = sound("subject_release", 0, changes=(("privacy", {"noise_multiplier": 1.0}),))
+    inputs = collected(tmp_path / "a", [sound("subject_release", 0), noisy, sound("local_item_dp", 0)])
+    sheet = build_figure("beyond_epsilon", inputs)
+    assert noisy.config.run_id not in sheet.runs and len(sheet.runs) == 2
+    assert "Runs with a given noise multiplier left out: no ε was their target" in sheet.notes
+    table = runs_summary(inputs.read_runs())
+    assert sorted(table.loc[table["label"] == "SubjectRelease", "epsilon"].dropna()) == [4.0]
+    refused("beyond_epsilon", collected(tmp_path / "b", [noisy]), "privacy.noise_multiplier")
+    over = build_figure("epsilon_over_rounds", collected(tmp_path / "c", [noisy]))
+    assert len(axes_of(over).lines) == 1, "the run's own, and no target's"
+
+
 # Refusals
 
 
@@ -479,3 +563,7 @@ def test_runs_that_a_figure_cannot_show_are_refused(tmp_path: Path) -> None:
     refused("beyond_spread", collected(tmp_path / "c", [sound("subject_release", 0)]), "at more than one value")
     rates = [sound("subject_release", 0, learning_rate=rate) for rate in (0.1, 0.2)]
     refused("beyond_epsilon", collected(tmp_path / "d", rates), "learning_rate")
+    for place, kind in (("e", {"clipping": "update"}), ("f", {"noise": "skellam"})):
+        one: dict[str, Any] = {"mode": "sound", "local_steps": 1, "changes": joint(**kind)}
+        rates = [Fake("joint_noise", seed=seed, learning_rate=rate, **one) for seed, rate in enumerate((0.1, 0.2))]
+        refused("joint_noise", collected(tmp_path / place, rates), "learning_rate")

@@ -95,6 +95,13 @@ def test_the_epsilon_of_a_row_are_those_of_its_runs(paper: Evidence) -> None:
     assert table.loc["v1-femnist-local-item", "epsilon_sound"] == pytest.approx(3.99), "claimed for an item"
     assert table.loc["v1-femnist-local-item", "epsilon_sound_subject"] == pytest.approx(231.0)
     assert math.isnan(table.loc["v1-alpha-16-group", "epsilon_sound"]), "none can be stated"
+    assert table["subject_guarantee"].tolist() == ["conditional", "conditional", "no"], "no cap is enforced"
+
+
+def test_subjects_that_few_silos_may_hold_are_not_the_papers(tmp_path: Path) -> None:
+    few = (("partition", {"silos_per_subject": 1}),)
+    found = evidence(tmp_path, grid(ALL, ["femnist"], [0, 1], rounds=12, synthetic=False, changes=few))
+    assert card(found, "v1-femnist-fed-avg-best")["verdict"].tolist() == ["not run"]
 
 
 def test_small_real_data_decide_orders_and_nothing_else(tmp_path: Path) -> None:
@@ -255,6 +262,16 @@ def test_ten_times_the_rounds_are_one_order(by_rounds: pd.DataFrame) -> None:
     found = measured(by_rounds, lambda epoch, R, seed: 0.1 * math.log10(R * (10 if epoch else 1)))
     assert found is not None and found.mean == pytest.approx(1.0) and found.seeds == 2
     assert judge(EQUAL, found)[0] is Verdict.NOT_AT_THIS_SCALE  # generated data
+
+
+def test_rounds_of_runs_at_another_epsilon_are_not_the_claims(by_rounds: pd.DataFrame) -> None:
+    looser = by_rounds.assign(run_id=by_rounds["run_id"] + "x", epsilon=8.0)
+    runs = pd.concat([by_rounds.assign(epsilon=1.0), looser])
+    places = {run.run_id: (run.local_steps == 0, int(run.rounds)) for run in runs.itertuples()}
+    lucky = {run: 0.0 if epoch or run[-1] != "x" else 0.9 for run, (epoch, _) in places.items()}
+    best = {run: lucky[run] + 0.1 * math.log10(R * (10 if epoch else 1)) for run, (epoch, R) in places.items()}
+    found = measure_rounds(EQUAL, runs, pd.DataFrame({"run_id": best.keys(), "test_accuracy": best.values()}))
+    assert found is not None and found.mean == pytest.approx(1.0)
 
 
 def test_marks_that_one_step_does_not_reach_are_left_out(by_rounds: pd.DataFrame) -> None:

@@ -17,8 +17,10 @@ from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import DataError
 from subjectdp.plan.plan import NoiseDistribution
 from subjectdp.report.make_table import TABLES
+from subjectdp.report.scorecard import published_runs
 from subjectdp.report.tables import LEADS, leads, runs_summary, statistics_comparison
 from subjectdp.results.collect import collect_scenario
+from subjectdp.results.select import steps_words
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +42,28 @@ def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
     assert np.isnan(table.loc["LocalGroupDP", "epsilon_sound_subject"])
     assert table.loc["HiGradAvgDP (v1)", "epsilon_sound_subject"] == pytest.approx(144.6)
     assert len(table.loc["FedAvg", "run_ids"].split()) == 3
+
+
+def test_a_row_names_no_setting_that_its_runs_do_not_read(tmp_path: Path) -> None:
+    equal = (("partition", {"distribution": "equal"}),)
+    fakes = [
+        Fake("local_item_dp", changes=equal),
+        Fake("local_item_dp", mode="sound"),
+        Fake("subject_release", mode="sound"),
+    ]
+    table = runs_summary(collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path))
+    assert table["alpha"].isna().tolist() == [False, True, False], "equal shares follow no power law"
+    assert table["horizontal"].isna().tolist() == [True, False, True], "a rule of the papers"
+    assert table["batch_size"].isna().tolist() == [False, False, True], "whole subjects are drawn"
+
+
+def test_several_epochs_are_not_called_one_nor_is_a_single_step(tmp_path: Path) -> None:
+    fakes = [Fake("fed_avg"), Fake("local_item_dp", changes=(("training", {"local_epochs": 5}),))]
+    fakes.append(Fake("subject_release", mode="sound"))
+    runs = collect_scenario(write_runs(tmp_path / "runs", fakes), tmp_path)
+    assert runs_summary(runs)["local_steps"].tolist() == ["one epoch", "5 epochs", "1"]
+    assert runs["local_steps"].map(steps_words).tolist() == ["1 local epoch", "5 local epochs", "1 local step"]
+    assert published_runs(runs)["local_steps"].tolist() == ["epoch", "-5"], "no paper's setting"
 
 
 @pytest.mark.parametrize("probability", [1.0, 0.1])
@@ -123,6 +147,14 @@ def test_fed_avg_stands_at_every_epsilon_and_claims_nothing(table: pd.DataFrame)
     assert sorted(zip(rows["noise_subjects"], rows["epsilon"], strict=True)) == [(60, 4), (3500, 1), (3500, 4)]
     assert (rows["unit"] == "").all() and rows["epsilon_stated"].isna().all()
     assert rows["test_accuracy_percent"].nunique() == 1
+
+
+def test_an_epsilon_that_was_read_from_the_data_is_not_stated_without_a_mark(runs: pd.DataFrame) -> None:
+    """LocalItemDP needs no cap: what its runs give a subject is conditional then."""
+    items = runs["algorithm"] == "local_item_dp"
+    found = leads(runs.assign(subject_guarantee=runs["subject_guarantee"].mask(items, "conditional")))
+    told = dict(zip(found["algorithm"], found["subject_guarantee"], strict=True))
+    assert told["LocalItemDP"] == "conditional" and told["SubjectRelease"] == "yes"
 
 
 def test_local_trust_counts_where_there_are_several(runs: pd.DataFrame, table: pd.DataFrame) -> None:

@@ -29,7 +29,7 @@ from subjectdp.results.select import (
     sampling_runs,
     sound_runs,
 )
-from subjectdp.results.shown_runs import Shown, differing_keys, format_epsilon, settings_of
+from subjectdp.results.shown_runs import Shown, differing_keys, format_epsilon, setting_columns, settings_of
 
 
 @pytest.fixture
@@ -149,10 +149,36 @@ def test_a_run_with_given_noise_is_not_named_by_a_target_that_it_does_not_have(t
     assert [words for words, _ in found] == ["ε = 4", "ε = that of noise 0.5"]
 
 
-def test_settings_are_never_mixed_into_one_mean(tmp_path: Path) -> None:
-    fakes = [Fake("fed_avg", learning_rate=0.1), Fake("fed_avg", learning_rate=0.5)]
-    with pytest.raises(DataError, match=r"FedAvg with seed 0.*training\.optimizer\.learning_rate"):
+def test_an_algorithm_that_was_run_at_another_value_alone_is_not_shown_among_the_others(tmp_path: Path) -> None:
+    """The note says that only α = 1 is shown; rounds of its own an algorithm keeps."""
+    fakes = [
+        Fake("user_ldp"),
+        Fake("user_ldp", alpha=16.0),
+        Fake("local_item_dp", alpha=16.0),
+        Fake("fed_avg", rounds=8),
+    ]
+    chosen, notes = choose_setting(runs_of(tmp_path, fakes), Shown())
+    assert (set(chosen["label"]), notes) == ({"UserLDP", "FedAvg"}, ["FEMNIST: only α = 1 shown"])
+
+
+@pytest.mark.parametrize(("seed", "told"), [(0, "seed 0"), (1, "seed 0 and 1")])
+def test_settings_are_never_mixed_into_one_mean(tmp_path: Path, seed: int, told: str) -> None:
+    """Nor those of different seeds, which look like the seeds of one."""
+    fakes = [Fake("fed_avg", learning_rate=0.1), Fake("fed_avg", learning_rate=0.5, seed=seed)]
+    with pytest.raises(DataError, match=rf"FedAvg with {told} .*training\.optimizer\.learning_rate"):
         choose_setting(runs_of(tmp_path, fakes), Shown())
+
+
+def test_rounds_of_its_own_are_one_number_for_each_algorithm(tmp_path: Path) -> None:
+    fakes = [Fake("subject_release", mode="sound", rounds=rounds) for rounds in (4, 8)]
+    with pytest.raises(DataError, match=r"SubjectRelease with seed 0 .*training\.rounds"):
+        sound_runs(runs_of(tmp_path, fakes), vary=("epsilon",))
+
+
+def test_a_setting_is_the_same_wherever_its_table_lies(tmp_path: Path) -> None:
+    data = {"source": "table", "label": "y", "subject": "who"}
+    of = [Fake("fed_avg", "table", changes=(("data", {**data, "path": f"{place}/t.csv"}),)) for place in ("a", "b")]
+    assert len({setting_columns(fake.config.model_dump(mode="json"))["setting"] for fake in of}) == 1
 
 
 def test_mini_batches_are_counted_in_the_papers_algorithm_else_in_the_longest(tmp_path: Path) -> None:

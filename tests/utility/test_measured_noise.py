@@ -70,6 +70,13 @@ def test_the_papers_schedule_has_more_releases_but_for_one_a_round(table: pd.Dat
 
 
 @pytest.mark.slow
+def test_noise_that_was_given_was_made_for_no_epsilon(tmp_path: Path) -> None:
+    run = config("local_item_dp")
+    given = {"mode": "sound", "noise_multiplier": 1.0, "clip_norm": 0.3}
+    assert measured(tmp_path, [{**run, "privacy": given}])["epsilon"].tolist() == [math.inf] * 2
+
+
+@pytest.mark.slow
 def test_noise_of_updates_is_measured_as_well(tmp_path: Path) -> None:
     found = measured(tmp_path, [config("uldp_fl")])
     assert as_planned(found), found

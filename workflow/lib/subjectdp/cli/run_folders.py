@@ -183,9 +183,12 @@ def _begun(folder: Path) -> RunFolder:
 
 
 def epsilon_of(privacy: dict[str, Any], unit: str) -> float | None:
-    """ε that a manifest states: ``as_published``, or the sound one of a unit; None where none is stated."""
+    """ε that a manifest states: ``as_published``, or the sound one of a unit; None where none is stated, and of a
+    subject where nothing says whose an item is.
+    """
+    alone = unit in UNITS and unit not in stated_units([privacy])
     records = {"as_published": privacy.get("as_published"), **(privacy.get("sound") or {})}
-    epsilon = (records.get(unit) or {}).get("epsilon")
+    epsilon = None if alone else (records.get(unit) or {}).get("epsilon")
     return None if epsilon is None else float(epsilon)
 
 

@@ -79,7 +79,8 @@ def _print(runs: list[RunFolder]) -> None:
 
 
 def _row(run: RunFolder) -> tuple[Any, ...]:
-    accuracy = None if run.test_accuracy is None else f"{100 * run.test_accuracy:.2f}"
+    numbers = ((run.config or {}).get("data") or {}).get("task") == "regression"
+    accuracy = None if run.test_accuracy is None else f"{100 * run.test_accuracy:.2f}{' (R²)' * numbers}"
     left = None if run.seconds_left is None else clock(run.seconds_left)
     epsilons = (run.epsilon_published, ""), (run.epsilon_sound_subject, CONDITIONAL_MARK * run.conditional)
     rounded = (None if epsilon is None else f"{epsilon:.4g}{mark}" for epsilon, mark in epsilons)
@@ -165,6 +166,7 @@ _PARTS = {  # of a comparison: heading, and what is said of nothing
     "settings": ("Settings that differ", "the settings are the same"),
     "metrics": ("Metrics of the last round (accuracies from 0 to 1)", ""),
     "epsilon": ("ε of the whole run", ""),
+    "guarantee": ("Guarantee of each ε (conditional: rests on bounds that are read from the data)", ""),
     "cost": ("Cost", ""),
     "made_with": ("Code and machine that differ", "code and machine are the same"),
 }
@@ -296,9 +298,16 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
         "settings": _differing(*(run.get("config") or {} for run in runs)),
         "metrics": {name: [final.get(name) for final in finals] for name in _METRICS},
         "epsilon": {name: [epsilon_of(each, unit) for each in privacy] for name, unit in stated.items()},
+        "guarantee": {name: [_guarantee(each, unit) for each in privacy] for name, unit in stated.items()},
         "cost": {name: [run.get(name) for run in runs] for name in _COSTS},
         "made_with": _differing(*({key: run.get(key) for key in _MADE_WITH} for run in runs)),
     }
+
+
+def _guarantee(privacy: dict[str, Any], unit: str) -> Any:
+    """True or ``conditional`` of a sound ε that is stated, False of a published one; else None."""
+    records = {"as_published": {"guarantee": False}, **(privacy.get("sound") or {})}
+    return None if epsilon_of(privacy, unit) is None else records[unit].get("guarantee")
 
 
 def _print_comparison(comparison: Mapping[str, Any]) -> None:

@@ -14,8 +14,8 @@ from subjectdp.figures import parts
 from subjectdp.figures.panels import LegendEntry, Panel, Sheet, Style, sequence_styles
 from subjectdp.figures.parts import METRICS, curve_panel, draw_curves
 from subjectdp.results.collect import FigureInputs
-from subjectdp.results.select import bands, choose_setting, steps_words
-from subjectdp.results.shown_runs import Shown
+from subjectdp.results.select import bands, choose_setting, largest_of, steps_words
+from subjectdp.results.shown_runs import Shown, require_one_setting
 
 _JOINT, _LOCAL = "joint_noise", "LocalItemDP"
 _ONCE, _OWN = "one noised update", f", {_LOCAL}"
@@ -40,6 +40,7 @@ def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
     updates = _with_series(runs[runs["kind"] == "update"], f", {_ONCE}")
     # noise on the mean of updates falls with the number of silos
     updates["series"] += ", " + updates["silos"].astype(str) + " silos"
+    require_one_setting(updates.to_dict("records"), ("dataset", "series"))
     integers, shown = runs[runs["kind"] == "integers"], pd.concat([steps, updates])
     order = sorted(set(shown["series"]), key=_steps_key)
     styles, rounds = _step_styles(order), inputs.read_rounds()
@@ -123,6 +124,9 @@ def _bits_row(runs: pd.DataFrame, integers: pd.DataFrame) -> tuple[Panel, ...]:
     table = integers.assign(series=_SKELLAM, x=integers["joint_bits"])
     alike = set(integers["setting"].map(_but_noise))
     real = runs[(runs["joint_noise"] == "gaussian") & runs["setting"].map(_but_noise).isin(alike)]
+    both = pd.concat([integers, real])
+    both = both.assign(setting=both["setting"].map(_but_noise))
+    require_one_setting(both.to_dict("records"), ("joint_noise", "joint_bits"))
     ends = (table["x"].min(), table["x"].max())  # runs without rounding do not depend on the bits
     table = pd.concat([table, *(real.assign(series=_GAUSSIAN, x=bits) for bits in dict.fromkeys(ends))])
     return tuple(_bits_panel(table, metric) for metric in _BITS_METRICS)
@@ -136,9 +140,15 @@ def _but_noise(setting: str) -> str:
     return json.dumps(content, sort_keys=True)
 
 
+def _largest(runs: pd.DataFrame, by: list[str]) -> pd.Series:
+    """For each run the largest ε of an item over the seeds of its place, which holds for all of them."""
+    return runs.groupby(by)["epsilon_sound_item"].transform(largest_of)
+
+
 def _bits_panel(table: pd.DataFrame, metric: str) -> Panel:
     quantity, label, factor = _BITS_METRICS[metric]
-    values = bands(table.assign(value=table[metric] * factor), ["dataset", "series", "x"], "value")
+    value = _largest(table, ["series", "x"]) if metric.startswith("epsilon") else table[metric] * factor
+    values = bands(table.assign(value=value), ["dataset", "series", "x"], "value")
     values = parts.plotted(values, quantity=quantity)
 
     def draw(axes: Axes) -> None:
@@ -175,8 +185,7 @@ def _line_runs(inputs: FigureInputs) -> pd.DataFrame:
     runs = runs[runs["algorithm"] == _JOINT]
     own = runs["own_noise_only"].map({True: ", each silo's own noise", False: ""})
     runs = runs.assign(series=runs["local_steps"].map(steps_words) + own)
-    if runs.duplicated(["dataset", "series", "rounds", "seed"]).any():
-        raise expected("runs of one line and seed", "several", "one: select them for this figure", DataError)
+    require_one_setting(runs.to_dict("records"), ("dataset", "series", "rounds"))
     return runs
 
 
@@ -187,8 +196,10 @@ def _line_styles(runs: pd.DataFrame) -> dict[str, Style]:
 
 
 def _seeds_note(runs: pd.DataFrame) -> str:
-    fewest = int(runs.groupby(["dataset", "series", "rounds"])["seed"].nunique().min())
-    return "One seed" if fewest == 1 else f"Mean of {fewest} seeds, band or bar: standard error"
+    counts = runs.groupby(["dataset", "series", "rounds"])["seed"].nunique()
+    low, high = int(counts.min()), int(counts.max())
+    seeds = str(high) if low == high else f"{low} to {high}"
+    return "One seed" if high == 1 else f"Mean of {seeds} seeds, band or bar: standard error"
 
 
 def _standard_errors(table: pd.DataFrame) -> pd.DataFrame:
@@ -235,7 +246,7 @@ def by_rounds(inputs: FigureInputs, name: str) -> Sheet:
         raise expected("data sets of the scenario", f"no {dataset}", f"{dataset} for this figure", DataError)
     # all lines solid: dotted ones are last rounds
     styles = {text: replace(style, line="-") for text, style in _line_styles(runs).items()}
-    epsilon = runs.assign(value=runs["epsilon_sound_item"], quantity="epsilon")
+    epsilon = runs.assign(value=_largest(runs, ["series", "rounds"]), quantity="epsilon")
     rounds = inputs.read_rounds()
     panels = [
         _rounds_panel(_best_and_last(runs, rounds, metric), quantity, words, styles)

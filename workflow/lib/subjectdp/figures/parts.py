@@ -35,7 +35,25 @@ def dataset_panel(
     """
     dataset = str(rows["dataset"].iloc[0])
     synthetic = bool(rows["synthetic"].any())
+    if "setting" in rows and of_numbers(rows):
+        draw = partial(_draw_of_numbers, draw=draw)
     return Panel(f"{dataset}_{key}", dataset_name(dataset) + words, draw, values, synthetic, **more)
+
+
+_OF_NUMBERS = {"test accuracy (%)": "variance explained (%)", "test loss (nats)": "test loss (squared error)"}
+
+
+def of_numbers(runs: pd.DataFrame) -> bool:
+    """Whether the labels of a data set's runs are numbers: R² stands in the place of accuracy."""
+    return any('"task": "regression"' in setting for setting in runs["setting"].unique())
+
+
+def _draw_of_numbers(axes: Axes, draw: Callable[[Axes], None]) -> None:
+    draw(axes)
+    label = axes.get_ylabel().removeprefix("final ")
+    axes.set_ylabel(_OF_NUMBERS.get(label, label))
+    if label == "test accuracy (%)":  # which is never below 0
+        axes.set_ylim(bottom=min(axes.get_ylim()[0], axes.dataLim.y0))
 
 
 def plotted(frame: pd.DataFrame, **columns: Any) -> pd.DataFrame:
@@ -205,7 +223,11 @@ def curve_panel(
     """
     quantity = METRICS[metric][0]
     values = curve_values(runs, rounds, metric, series)
-    chance = 100 * float(runs["most_frequent_class"].mean()) if quantity == "accuracy" else math.nan
+    classes = quantity == "accuracy" and not of_numbers(runs)
+    chance = 100 * float(runs["most_frequent_class"].mean()) if classes else math.nan
+    part = rounds[rounds["run_id"].isin(runs["run_id"])]
+    if not np.isfinite(part[metric]).all():  # as of a run that diverged
+        more["words"] = f"{more.get('words', '')}, where finite"
     seeds = _seed_lines(runs, rounds, metric, series)
     draw = partial(draw_curves, values=values, metric=metric, styles=styles, seeds=seeds, chance=chance)
     facts = {"key": quantity, "scale": f"{quantity}_{runs['dataset'].iloc[0]}", **more}

@@ -19,7 +19,7 @@ from subjectdp.figures.panels import PAGE_WIDTH, LegendEntry, Panel, Sheet, Styl
 from subjectdp.figures.parts import GREY
 from subjectdp.results.collect import FigureInputs
 from subjectdp.results.select import claimed_units, is_conditional, largest_of, mean_interval, steps_words
-from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, format_epsilon, in_order
+from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, NO_IDS, format_epsilon, in_order
 
 STATEMENTS = {
     "epsilon_as_published": ("claimed, no guarantee", "none"),
@@ -163,9 +163,14 @@ def accuracy(inputs: FigureInputs, name: str) -> Sheet:
     entries.append(LegendEntry("open: no guarantee (a claim, or none)", Style(GREY, "D", "none"), False))
     if (runs["mode"] == "sound").any():
         entries.append(LegendEntry("ring: run in sound mode", Style(GREY, "o", "none"), False))
-    rows = tuple(tuple(_accuracy_panel(part, unit, styles) for unit in UNITS) for part in parts.by_dataset(runs))
+    rows = tuple(tuple(_accuracy_panel(part, unit, styles) for unit in _units(part)) for part in parts.by_dataset(runs))
     notes = [told, strip, *marked, *notes]
     return Sheet(name, rows, tuple(entries), tuple(notes), tuple(runs["run_id"]), row_height=2.9)
+
+
+def _units(runs: pd.DataFrame) -> list[str]:
+    """The units of a data set's panels: items alone where nothing says whose they are."""
+    return [unit for unit in UNITS if unit == "item" or (runs["subject_guarantee"] != NO_IDS).any()]
 
 
 def _accuracy_panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> Panel:
@@ -264,6 +269,8 @@ def _ticks(axes: Axes, ends: tuple[float, float, float], claims: list[float]) ->
     for place in (*claims, *(place for place in places if left <= place <= high * 1.2)):
         if all(max(place / other, other / place) > (right / left) ** _APART for other in kept):
             kept.append(place)
+    if len(kept) == 1:  # no claim, and no power of ten in sight
+        kept.append(low)
     axes.xaxis.set_major_locator(FixedLocator(sorted(kept)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(
@@ -283,12 +290,14 @@ def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
         raise expected("runs to draw", sorted(set(runs["label"])), wanted, DataError)
     styles = styles_for(runs["label"])
     rows = tuple(
-        tuple(_round_panel(part, curves, unit, styles) for unit in UNITS)
+        tuple(_round_panel(part, curves, unit, styles) for unit in _units(part))
         for part in parts.by_dataset(runs[runs["dataset"].isin(curves["dataset"])])
     )
-    legend = [LegendEntry(label, styles[label]) for label in in_order(curves["label"])]
+    marked = {label for label, part in runs.groupby("label") if is_conditional(part)}
+    legend = [LegendEntry(f"{x}{CONDITIONAL_MARK * (x in marked)}", styles[x]) for x in in_order(curves["label"])]
     legend.append(LegendEntry("the target ε", Style(GREY, "none", "--")))
     told = [f"The largest ε over the seeds; δ = {parts.written(runs['delta'])}"]
+    told += [CONDITIONAL_NOTE] * bool(marked)
     without = in_order(set(runs["label"]) - set(curves["label"]))
     if without:
         told.append(f"No finite sound ε, hence no line: {', '.join(without)}")
@@ -316,7 +325,7 @@ def _round_panel(runs: pd.DataFrame, curves: pd.DataFrame, unit: str, styles: di
     found = part.groupby(["label", "round"], sort=True)["epsilon"].agg(mean=largest_of, seeds="size")
     found = found.reset_index().rename(columns={"label": "series", "round": "x"})
     values = parts.plotted(found, dataset=dataset, quantity=f"largest_sound_epsilon_{unit}")
-    targets = sorted(runs["epsilon"].unique())
+    targets = sorted(runs.loc[np.isfinite(runs["epsilon"]), "epsilon"].unique())
 
     def draw(axes: Axes) -> None:
         parts.draw_lines(axes, values, styles)

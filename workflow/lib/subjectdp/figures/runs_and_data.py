@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from subjectdp.api.accounting import Cap
-from subjectdp.data.partition import Partition, load_partition
+from subjectdp.data.partition import EQUAL, INHERENT, Partition, load_partition
 from subjectdp.errors import DataError, expected
 from subjectdp.figures import parts
 from subjectdp.figures.panels import PAGE_WIDTH, Panel, Sheet, Style, figure_style, styles_for
@@ -68,13 +68,13 @@ def _cost_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> 
 
 def partition(inputs: FigureInputs, name: str) -> Sheet:
     """A heat map of items by subject and silo, and bars, for each data set and α, at most four, of one seed."""
-    first: dict[tuple[str, float], Partition] = {}
+    first: dict[tuple[str, float, str], Partition] = {}
     if not inputs.partitions:
         raise expected("partitions of the figure", "none", "at least one partition folder", DataError)
     for each in sorted(map(load_partition, inputs.partitions), key=lambda found: int(found.facts["seed"])):
         first.setdefault(setting_of(each), each)
-    order = datasets_in_order(dataset for dataset, _ in first)
-    keys, notes = sorted(first, key=lambda key: (order.index(key[0]), key[1])), []
+    order = datasets_in_order(dataset for dataset, *_ in first)
+    keys, notes = sorted(first, key=lambda key: (order.index(key[0]), *key[1:])), []
     if len(keys) > _MAX_ROWS:
         notes = [f"{_MAX_ROWS} of {len(keys)} settings shown"]
         keys = [keys[round(index * (len(keys) - 1) / (_MAX_ROWS - 1))] for index in range(_MAX_ROWS)]
@@ -84,17 +84,19 @@ def partition(inputs: FigureInputs, name: str) -> Sheet:
     return Sheet(name, rows, (), (note, *notes), row_height=2.2, panel_width=PAGE_WIDTH / 2.4)
 
 
-def setting_of(partition: Partition) -> tuple[str, float]:
-    """Data set and α of a partition; 1 is the uniform distribution."""
-    shape = partition.facts["partition"]
+def setting_of(partition: Partition) -> tuple[str, float, str]:
+    """Data set, α (1: the uniform distribution, 0: none), and the distribution in words."""
+    shape, known = partition.facts["partition"], str(partition.facts["data"]["dataset"])
+    if shape["distribution"] in (EQUAL, INHERENT):
+        return known, 0.0, {EQUAL: "equal shares", INHERENT: "silos of the source"}[shape["distribution"]]
     alpha = float(shape["alpha"]) if shape["distribution"] == "power" else 1.0
-    return str(partition.facts["data"]["dataset"]), alpha
+    return known, alpha, f"α = {alpha:g}"
 
 
 def _named(partition: Partition, what: str) -> dict[str, Any]:
     """Key, heading and origin of a panel of one partition."""
-    dataset, alpha = setting_of(partition)
-    facts = {"key": f"{dataset}_alpha_{alpha:g}_{what}", "heading": f"{dataset_name(dataset)}, α = {alpha:g}"}
+    dataset, alpha, words = setting_of(partition)
+    facts = {"key": f"{dataset}_alpha_{alpha:g}_{what}", "heading": f"{dataset_name(dataset)}, {words}"}
     return {**facts, "synthetic": bool(partition.facts["data"]["synthetic"])}
 
 

@@ -138,7 +138,8 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
     facts["settings"].pop("cache_dir")  # a place, which changes no ε
     inputs = {"plan": facts, "code": fingerprint("subjectdp.accounting.statements")}
     epsilons = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
-    stated = {column: epsilons[name] for column, name in _EPSILONS.items()}
+    alone = run.data.own_subjects  # a subject's ε would be that of an item
+    stated = {column: None if alone and "subject" in name else epsilons[name] for column, name in _EPSILONS.items()}
     of_subjects = {"epsilon_sound_subject_one_silo": False, "epsilon_sound_subject": True}
     known = [column for column in of_subjects if stated[column] is not None]
     read = tuple(column for column in known if condition(plan, PrivacyUnit.SUBJECT, of_subjects[column]))

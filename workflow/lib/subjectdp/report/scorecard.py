@@ -20,14 +20,22 @@ from subjectdp.report.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
 from subjectdp.report.paper_accounting import is_accounted
 from subjectdp.report.targets import Kind, Measured, Setting, Target, Verdict, judge, read_targets
 from subjectdp.results.collect import FigureInputs
-from subjectdp.results.select import Estimate, claimed_units, largest_of, mean_interval, paired_difference, steps_words
+from subjectdp.results.select import (
+    Estimate,
+    claimed_units,
+    guarantees,
+    largest_of,
+    mean_interval,
+    paired_difference,
+    steps_words,
+)
 from subjectdp.results.shown_runs import dataset_name, format_number
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION
 
 COLUMNS = (
     *("target", "paper", "place", "statement", "verdict", "reason", "unit", "printed", "tolerance"),
     *("ours", "low", "high", "seeds", "epsilon_as_published", "epsilon_sound", "epsilon_sound_subject"),
-    *("scale", "note", "evidence", "counted"),
+    *("subject_guarantee", "scale", "note", "evidence", "counted"),
 )
 SAMPLED = {"subjects_per_batch": "subjects", "largest_group": "largest_group", "largest_group_mode": "largest_group"}
 """Metrics of mini-batches and the column of the statistics that they come from."""
@@ -114,7 +122,8 @@ def _row(target: Target, measured: Measured | None) -> dict[str, Any]:
     # six significant digits: further ones differ between machines
     row |= {column: float(f"{getattr(measured, name):.6g}") for column, name in numbers.items()}
     seeds = measured.seeds if measured.seeds > 0 else math.nan
-    return row | {"seeds": seeds, "scale": measured.scale, "note": measured.note}
+    facts = ("subject_guarantee", "scale", "note")
+    return row | {"seeds": seeds, **{name: getattr(measured, name) for name in facts}}
 
 
 def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | None:
@@ -266,15 +275,16 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
 
 
 def published_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs as published, with columns that distinguish settings."""
+    """The runs as published, their subjects over all silos as the papers', with columns that distinguish settings."""
     steps = runs["local_steps"]
     table = runs.assign(
-        local_steps=steps.astype(str).where(steps > 0, "epoch"),
+        local_steps=steps.astype(str).where(steps != 0, "epoch"),
         step_rank=steps.astype(float).where(steps > 0, math.inf),
         unit=claimed_units(runs),
         words=steps.map(steps_words),
     )
-    return table[table["mode"] == AccountingMode.AS_PUBLISHED.value]
+    everywhere = table["silos_per_subject"] == table["silos"]
+    return table[(table["mode"] == AccountingMode.AS_PUBLISHED.value) & everywhere]
 
 
 def choose_side(
@@ -399,6 +409,7 @@ def measured_on(estimate: Estimate, side: Side, others: Sequence[Side], at_setti
         epsilon_published=largest_of(runs["epsilon_as_published"]),
         epsilon_sound=math.nan if unit == "" else largest_of(runs[sound]),
         epsilon_sound_subject=largest_of(runs["epsilon_sound_subject"]),
+        subject_guarantee=guarantees(runs),
     )
 
 
@@ -428,6 +439,10 @@ def measure_rounds(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame) -> 
     """
     table = published_runs(runs)
     table = table[(table["dataset"] == target.setting.dataset) & (table["algorithm"] == target.algorithm)]
+    for name in ("epsilon", "delta", "silos", "model"):  # of several, the paper's or the most frequent
+        values = list(table[name].value_counts().index)
+        wanted = getattr(target.setting, name, None)
+        table = table[table[name].isin([wanted] if wanted in values else values[:1])]
     table = table.assign(best=table["run_id"].map(rounds.groupby("run_id")["test_accuracy"].max()))
     many, one = (table[table["local_steps"] == steps] for steps in (target.setting.local_steps, "1"))
 

@@ -8,12 +8,12 @@ import pandas as pd
 
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import merged, recorded_loss
-from subjectdp.algorithms.registry import label
+from subjectdp.algorithms.registry import algorithm, label
 from subjectdp.config.run import settings_apart
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import TrustModel
-from subjectdp.results.select import are_private, largest_of, mean_interval, paired_difference, sound_runs
+from subjectdp.results.select import are_private, guarantees, largest_of, mean_interval, paired_difference, sound_runs
 from subjectdp.results.shown_runs import datasets_in_order, in_order
 
 SETTING = (
@@ -42,8 +42,13 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     """
     if runs.empty:
         raise expected("runs to summarise", "none", "at least one", DataError)
-    runs = runs.assign(local_steps=runs["local_steps"].map(lambda steps: str(steps) if steps else "one epoch"))
+    epochs = {steps: f"{-steps} epochs" if steps else "one epoch" for steps in runs["local_steps"] if steps <= 0}
+    runs = runs.assign(local_steps=runs["local_steps"].map(lambda steps: epochs.get(steps, str(steps))))
     runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
+    runs["epsilon"] = runs["epsilon"].replace(math.inf, math.nan)  # a given noise multiplier has no target
+    runs.loc[runs["setting"].str.contains('"distribution": "(?:equal|inherent)"'), "alpha"] = math.nan
+    runs.loc[runs["mode"] == "sound", "horizontal"] = np.nan  # rules that only published accounting reads
+    runs["batch_size"] = runs["batch_size"].mask(runs["algorithm"].map(lambda name: algorithm(name).samples_subjects))
     keys = [*SETTING, "local_steps"]
     apart = settings_apart({text: json.loads(text) for text in runs["setting"].unique()})
     rows = [
@@ -81,7 +86,7 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "published_guarantee": "" if math.isnan(published) else "no",
         **{name: largest_of(part[name]) for name in _SOUND},
         "epsilon_sound_subject_all_seeds": _all_seeds(part),
-        "subject_guarantee": " or ".join(sorted(set(part["subject_guarantee"]))),
+        "subject_guarantee": guarantees(part),
         "predicted_subjects": largest_of(part["predicted_subjects"]),
         "epsilon_predicted": largest_of(part["epsilon_predicted"]),
         "rounds_executed": int(part["rounds_executed"].max()),
@@ -122,7 +127,7 @@ LEADS = (
     *("seeds", "test_accuracy_percent", "test_accuracy_half_width"),  # of the 95 % t-interval
     *("lead", "lead_low", "lead_high"),  # of SubjectRelease, in points, over the seeds that both have
     "epsilon_stated",  # at the unit, for noise_subjects
-    "epsilon_own_subject",  # of the same runs, for their own subjects over all silos
+    *("epsilon_own_subject", "subject_guarantee"),  # of the same runs, for their own subjects over all silos
 )
 _PLACE = ("noise_subjects", "epsilon", "silos_per_subject")
 
@@ -179,4 +184,5 @@ def _row(runs: pd.DataFrame, name: str, reference: pd.Series) -> dict[str, objec
         **{key: round(value, 3) for key, value in zip(("lead", "lead_low", "lead_high"), lead, strict=True)},
         "epsilon_stated": largest_of(part["epsilon_stated"]),
         "epsilon_own_subject": largest_of(part["epsilon_sound_subject"]),
+        "subject_guarantee": guarantees(part),
     }

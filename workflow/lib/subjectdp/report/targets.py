@@ -236,6 +236,7 @@ class Measured:
     epsilon_published: float = math.nan
     epsilon_sound: float = math.nan  # at the unit that the paper claims; NaN: none can be stated, or no claim
     epsilon_sound_subject: float = math.nan  # of a subject over all its silos
+    subject_guarantee: str = ""  # of that ε of runs: conditional where a bound was read from the data
     epsilon_lower: float = math.nan  # of a claim: ε is at least this, by an attack or a tight account
     cannot_fail: bool = False  # of a bound: a model that learnt nothing meets it as well
     note: str = ""

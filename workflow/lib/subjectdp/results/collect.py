@@ -19,7 +19,7 @@ from subjectdp.data.statistics import all_settings
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import is_intact, sha256_of, write_frame
 from subjectdp.results.select import choose_setting
-from subjectdp.results.shown_runs import MOST_SETTINGS, Shown, run_label, setting_columns, settings_of
+from subjectdp.results.shown_runs import MOST_SETTINGS, NO_IDS, Shown, run_label, setting_columns, settings_of
 
 RUN_COLUMNS = [
     *("run_id", "seed", "dataset", "source", "synthetic", "trimmed", "algorithm", "variant", "label"),
@@ -248,16 +248,18 @@ def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
-    sound, predicted = privacy.get("sound") or {}, privacy.get("predicted")
+    sound, predicted, over = privacy.get("sound") or {}, privacy.get("predicted"), privacy.get("over_rounds")
+    if alone := bool(privacy.get("own_subjects")):
+        sound, over = {"item": sound.get("item")}, over and {**over, "subject": None}
     subject = sound.get("subject") or {}
     return {
         "epsilon_as_published": epsilon_of(privacy.get("as_published")),
         "epsilon_sound_item": epsilon_of(sound.get("item")),
         "epsilon_sound_subject_one_silo": epsilon_of(sound.get("subject_one_silo")),
         "epsilon_sound_subject": epsilon_of(sound.get("subject")),
-        "subject_guarantee": _GUARANTEES[subject.get("guarantee", False)],
+        "subject_guarantee": NO_IDS if alone else _GUARANTEES[subject.get("guarantee", False)],
         "subject_event": json.dumps(subject.get("event")),
-        "epsilon_over_rounds": json.dumps(privacy.get("over_rounds")),
+        "epsilon_over_rounds": json.dumps(over),
         "predicted_subjects": math.nan if predicted is None else float(predicted["subjects"]),
         "epsilon_predicted": epsilon_of(predicted),
     }

@@ -17,6 +17,7 @@ from subjectdp.results.shown_runs import (
     algorithm_label,
     datasets_in_order,
     format_epsilon,
+    require_one_setting,
     shown_rows,
 )
 
@@ -108,7 +109,8 @@ def sampling_runs(runs: pd.DataFrame, preferred: Sequence[str]) -> pd.DataFrame:
 
 def steps_words(local_steps: int) -> str:
     """The column ``local_steps`` in words: ``1 local step``, ``10 local steps``, ``1 local epoch`` (0)."""
-    return f"{local_steps} local step{'s' if local_steps > 1 else ''}" if local_steps else "1 local epoch"
+    kind, count = ("step", local_steps) if local_steps > 0 else ("epoch", max(1, -local_steps))
+    return f"{count} local {kind}{'s' if count > 1 else ''}"
 
 
 def claimed_units(runs: pd.DataFrame) -> pd.Series:
@@ -129,6 +131,11 @@ def is_conditional(rows: pd.DataFrame) -> bool:
     """Whether a subject's finite sound ε of any of the runs rests on a bound that was read from private data."""
     finite = np.isfinite(rows["epsilon_sound_subject"].astype(float))
     return bool((finite & (rows["subject_guarantee"] == "conditional")).any())
+
+
+def guarantees(rows: pd.DataFrame) -> str:
+    """What a subject's sound ε of the runs is: ``yes``, ``conditional``, ``no``, or several of them."""
+    return " or ".join(sorted(set(rows["subject_guarantee"])))
 
 
 def privacy_note(rows: pd.DataFrame) -> str:
@@ -165,8 +172,8 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     ``unit`` (that its ε is for; empty: no privacy), ``epsilon_stated`` (that the noise was calibrated to, at that unit;
     of the subjects that predicted noise is for), and ``noise_subjects`` (the number of subjects that the noise is for).
 
-    Runs without privacy have no mode and are always kept. Raises DataError for no sound run, or two runs of one
-    algorithm, seed and place.
+    Runs without privacy have no mode and are always kept. Raises DataError for no sound run, or several
+    settings of one algorithm and place.
     """
     runs = runs.assign(unit=claimed_units(runs))
     sound = runs[(runs["mode"] == "sound") | (runs["unit"] == "")]
@@ -179,10 +186,18 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
         noise_subjects=sound["predicted_subjects"].fillna(sound["subjects"]).astype(float),
         epsilon_stated=sound["epsilon_predicted"].astype(float).where(predicted, own),
     )
-    notes: list[str] = []
+    given = np.isinf(sound["epsilon"])
+    notes = ["Runs with a given noise multiplier left out: no ε was their target"] if given.any() else []
+    sound = sound[~given]
+    if (sound["unit"] == "").all():
+        raise expected(
+            "privacy.noise_multiplier of the runs", "given", "null for some, which have a target ε", DataError
+        )
     if "noise_subjects" not in vary:
-        sound, notes = _one_noise(sound)
+        sound, told = _one_noise(sound)
+        notes += told
     chosen, more = choose_setting(sound, Shown(vary=("mode", "horizontal", "batch_size", "rounds", *vary)))
+    require_one_setting(chosen.to_dict("records"), ("dataset", *vary))
     return chosen, [*notes, *more]
 
 

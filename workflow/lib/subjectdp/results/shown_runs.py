@@ -9,6 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from subjectdp.algorithms import registry
@@ -22,6 +23,7 @@ _MOST_TRIED = 1000  # settings that are looked at; of more no figure shows each
 _REFERENCE: dict[str, Any] = {"mode": "as_published", "horizontal": "rounds_over_sqrt_s", "alpha": 1.0}
 CONDITIONAL_MARK = "†"
 CONDITIONAL_NOTE = "† conditional: the most items of a subject, or its silos, are read from the data and not enforced"
+NO_IDS = "no subject ids"  # the guarantee of a subject where each item is its own
 _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds", "batch_size")
 
 
@@ -38,12 +40,15 @@ class Shown:
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of runs.parquet that are settings of the run; ``config`` is the run's as in its manifest.
 
-    ``local_steps`` is 0 for one local epoch, ``alpha`` 1 for a uniform partition, ``setting`` the JSON text of all
-    settings but the seed and ``performance``: equal for the seeds of one setting.
+    ``epsilon`` is the target, infinite where the noise multiplier is given, ``local_steps`` 0 for one local epoch, -n
+    for n of them, ``alpha`` 1 for a uniform partition, ``setting`` the JSON text of all settings that enter the run's
+    id, but the seed: equal for the seeds of one setting.
     """
     data, partition, privacy, training = (config[key] for key in ("data", "partition", "privacy", "training"))
     held, joint = partition.get("silos_per_subject"), config.get("joint") or {}
+    alone, epochs = int(algorithm(config["algorithm"]["name"]).one_step_per_round), training.get("local_epochs") or 1
     shared = {key: value for key, value in config.items() if key not in ("seed", "performance")}
+    shared["data"] = {**data, "path": PurePath(data.get("path") or "").name, "expected": {}}
     return {
         "seed": config["seed"],
         "dataset": data["dataset"],
@@ -57,10 +62,10 @@ def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
         "alpha": float(partition["alpha"]) if partition.get("distribution") == "power" else 1.0,
         "silos": partition["silos"],
         "silos_per_subject": partition["silos"] if held is None else held,
-        "epsilon": privacy["epsilon"],
+        "epsilon": privacy["epsilon"] if privacy.get("noise_multiplier") is None else math.inf,
         "delta": privacy["delta"],
         "rounds": training["rounds"],
-        "local_steps": training.get("local_steps") or 0,
+        "local_steps": training.get("local_steps") or alone or (-epochs if epochs > 1 else 0),
         "batch_size": training["batch_size"],
         "model": config["model"]["name"],
         "joint_clipping": joint.get("clipping"),
@@ -97,7 +102,7 @@ def _other_keys(rows: Sequence[Row], part: Sequence[int], vary: Sequence[str]) -
     for place in part:
         row = rows[place]
         known = (row.get(name) for name in dict.fromkeys((*_COLUMNS, *vary)))
-        alike[row["label"], row["seed"], *known].setdefault(row["setting"], place)
+        alike[row["label"], *known].setdefault(row["setting"], place)
     several = [[json.loads(setting) for setting in settings] for settings in alike.values() if len(settings) > 1]
     return sorted({key for first, *others in several for other in others for key in differing_keys(first, other)})
 
@@ -130,11 +135,15 @@ def _settings_of_data(part: list[int], rows: Sequence[Row], columns: Sequence[st
 def _anywhere(rows: Sequence[Row], part: Sequence[int], place: int, column: str) -> bool:
     """Whether a run is shown whatever the value of the column."""
     row = rows[place]
-    if column in ("mode", "horizontal", "epsilon", "delta"):
-        return not is_private(row["algorithm"])
+    if _unread(row, column):
+        return True
     return (column in ("rounds", "batch_size") or "." in column) and all(
         rows[other][column] == row[column] for other in part if rows[other]["label"] == row["label"]
     )
+
+
+def _unread(row: Row, column: str) -> bool:
+    return column in ("mode", "horizontal", "epsilon", "delta") and not is_private(row["algorithm"])
 
 
 def _telling(settings: Sequence[tuple[Any, ...]]) -> list[int]:
@@ -156,8 +165,8 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
     """Positions of the runs of one setting for each data set, rising, and a note for each choice that left runs out.
 
     For swept columns that the figure does not show the papers' value is taken if present (as published, α = 1), else
-    the most frequent one. An algorithm that was run at a single other value keeps it.
-    Raises DataError where no run is left, or two runs of an algorithm and seed.
+    the most frequent one. An algorithm that was run with other rounds or mini-batches alone keeps them.
+    Raises DataError where no run is left, or the runs of an algorithm differ in more than the seed.
     """
     candidates = _candidates(rows, shown)
     chosen: list[int] = []
@@ -172,7 +181,7 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
             if len(kept) < len(part):
                 notes.append(f"{dataset_name(dataset)}: only {_words(column, value)} shown")
             part = kept
-        _require_one_run_a_seed([rows[place] for place in part], shown.vary)
+        require_one_setting([rows[place] for place in part], shown.vary)
         chosen += part
     return sorted(chosen), notes
 
@@ -216,7 +225,8 @@ def _at(rows: Sequence[Row], part: Sequence[int], column: str, value: Any) -> li
     kept = []
     for places in by_label.values():
         values = [rows[place][column] for place in places]
-        wanted = value if value in values else _preferred(values, column)
+        own = column in ("rounds", "batch_size") or _unread(rows[places[0]], column)
+        wanted = _preferred(values, column) if own and value not in values else value
         kept += [place for place, one in zip(places, values, strict=True) if one == wanted]
     return kept
 
@@ -225,20 +235,27 @@ def _words(column: str, value: Any) -> str:
     names = {"alpha": "α", "epsilon": "ε", "delta": "δ", "batch_size": "batch size"}
     if column in ("mode", "horizontal"):
         return str(value).replace("_", " ")
-    shown = format_number(value) if isinstance(value, int | float) else str(value or "–").replace("_", " ")
-    return f"{names.get(column, column.rpartition('.')[2].replace('_', ' '))} = {shown}"
+    if column == "epsilon" and value == math.inf:
+        return "given noise multiplier"
+    shown = format_number(value) if isinstance(value, int | float) else "–" if value is None else str(value)
+    return f"{names.get(column, column.rpartition('.')[2].replace('_', ' '))} = {shown.replace('_', ' ')}"
 
 
-def _require_one_run_a_seed(rows: Iterable[Row], vary: Sequence[str]) -> None:
+def require_one_setting(rows: Iterable[Row], by: Sequence[str]) -> None:
+    """DataError unless the runs of a label and place (columns ``by``) differ in the seed alone, each in its own."""
     alike: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        alike[row["label"], row["seed"], *(row.get(name) for name in vary)].append(row)
-    for (label, seed, *_), same in alike.items():
-        if len(same) > 1:
-            differing = differing_keys(*[json.loads(row["setting"]) for row in same[:2]])
-            found = f"{len(same)} that differ in {', '.join(differing) or 'nothing but their ids'}"
+        alike[row["label"], *(row.get(name) for name in by)].append(row)
+    for (label, *_), same in alike.items():
+        others = [row for row in same if row["setting"] != same[0]["setting"]]
+        if others or len({row["seed"] for row in same}) < len(same):
+            pair = same[0], (others or same[1:])[0]
+            count = len({row["setting"] for row in same}) if others else len(same)
+            seeds = " and ".join(map(str, dict.fromkeys(row["seed"] for row in pair)))
+            differing = differing_keys(*[json.loads(row["setting"]) for row in pair])
+            found = f"{count} that differ in {', '.join(differing) or 'nothing but their ids'}"
             allowed = "one: choose it (`selections`), or leave the figure out"
-            raise expected(f"runs of {label} with seed {seed}", found, allowed, DataError)
+            raise expected(f"runs of {label} with seed {seeds}", found, allowed, DataError)
 
 
 def differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:

@@ -122,7 +122,7 @@ def _row(
         "rounds": plan.rounds,
         "local_steps": max(silo.steps_per_round for silo in plan.silos),
         "sampling_probability": sum(silo.sampling_probability for silo in plan.silos) / len(plan.silos),
-        "epsilon": plan.settings.epsilon,
+        "epsilon": plan.settings.epsilon if plan.settings.noise_multiplier is None else math.inf,
         "delta": plan.settings.delta,
         "clip_norm": plan.settings.clip_norm,
         "subjects": partition.subjects,

@@ -16,6 +16,7 @@ rule fetch:
         log_of("fetch", "{data_key}"),
     benchmark:
         benchmark_of("fetch", "{data_key}")
+    priority: 1  # all trainings wait for the data
     localrule: True
     conda:
         "../envs/pipeline.yaml"
@@ -37,9 +38,9 @@ rule prepare:
         log_of("prepare", "{data_key}"),
     benchmark:
         benchmark_of("prepare", "{data_key}")
+    priority: 1
     conda:
         "../envs/pipeline.yaml"
-    threads: 2
     resources:
         **resources_for(4000, 60),
     params:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.make_plan import draft_plan, with_noise_multipliers, with_plan_noise, with_sampling
-from subjectdp.accounting.sound import unit_losses
+from subjectdp.accounting.sound import largest, unit_losses
 from subjectdp.accounting.statements import sound_statement
 from subjectdp.algorithms import registry
 from subjectdp.api.counts import Counts, SiloSizes, Source, as_counts
@@ -20,6 +19,7 @@ from subjectdp.api.report import PrivacyReport
 from subjectdp.api.schedule import Schedule
 from subjectdp.errors import DataError, PrivacyError, SubjectDPError, expected, number, unknown, whole_number
 from subjectdp.plan.plan import (
+    Accountant,
     AccountingMode,
     FederationFacts,
     Horizontal,
@@ -34,7 +34,6 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 
-_MOST_PEOPLE = 64  # kinds of people whose ε is computed to find the worst
 _SECTION = re.compile(r"\b(partition|training|privacy|joint|subject)\.(?=[a-z])")
 
 
@@ -307,17 +306,13 @@ def _doubled(most: int) -> list[int]:
 
 def worst_person(plan: PrivacyPlan, counts: Counts) -> tuple[str, dict[str, int], float] | None:
     """The name, items at each silo and ε of the person whose ε is largest; None where the plan knows no people."""
-
-    def lost(own: tuple[tuple[int, int], ...]) -> float:
-        return clt_mu(unit_losses(replace(plan, people=(own,)), PrivacyUnit.SUBJECT, True)[0])
-
-    kinds = sorted(plan.people, key=lost, reverse=True)
-    if not kinds:
+    if not plan.people:
         return None
-    found = [_proven(replace(plan, people=(own,))) for own in kinds[:_MOST_PEOPLE]]
-    own = kinds[int(np.argmax(found))]
+    losses = [unit_losses(replace(plan, people=(own,)), PrivacyUnit.SUBJECT, True)[0] for own in plan.people]
+    own = plan.people[losses.index(largest(losses, plan.settings.delta, Accountant.PLD)[1])]
+    epsilon = _proven(replace(plan, people=(own,)))
     held: dict[int, list[tuple[int, int]]] = {}
     for subject, silo, items in counts.rows.tolist():
         held.setdefault(subject, []).append((silo, items))
     name = next(counts.subjects[subject] for subject, have in held.items() if sorted(have) == sorted(own))
-    return name, {counts.silos[silo]: items for silo, items in own}, max(found)
+    return name, {counts.silos[silo]: items for silo, items in own}, epsilon

@@ -1,5 +1,6 @@
 """What the figures share: panels of a data set, plotted values, lines, marks and axes, legends and notes."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -45,7 +46,7 @@ _OF_NUMBERS = {"test accuracy (%)": "variance explained (%)", "test loss (nats)"
 
 def of_numbers(runs: pd.DataFrame) -> bool:
     """Whether the labels of a data set's runs are numbers: R² stands in the place of accuracy."""
-    return any('"task": "regression"' in setting for setting in runs["setting"].unique())
+    return any(json.loads(setting)["data"].get("task") == "regression" for setting in runs["setting"].unique())
 
 
 def _draw_of_numbers(axes: Axes, draw: Callable[[Axes], None]) -> None:

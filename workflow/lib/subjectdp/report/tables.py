@@ -10,6 +10,7 @@ from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import merged, recorded_loss
 from subjectdp.algorithms.registry import algorithm, label
 from subjectdp.config.run import settings_apart
+from subjectdp.data.partition import EQUAL, INHERENT
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import TrustModel
@@ -46,7 +47,8 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     runs = runs.assign(local_steps=runs["local_steps"].map(lambda steps: epochs.get(steps, str(steps))))
     runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]
     runs["epsilon"] = runs["epsilon"].replace(math.inf, math.nan)  # a given noise multiplier has no target
-    runs.loc[runs["setting"].str.contains('"distribution": "(?:equal|inherent)"'), "alpha"] = math.nan
+    laws = runs["setting"].map(lambda text: json.loads(text)["partition"]["distribution"])
+    runs.loc[laws.isin([EQUAL, INHERENT]), "alpha"] = math.nan
     runs.loc[runs["mode"] == "sound", "horizontal"] = np.nan  # rules that only published accounting reads
     runs["batch_size"] = runs["batch_size"].mask(runs["algorithm"].map(lambda name: algorithm(name).samples_subjects))
     keys = [*SETTING, "local_steps"]

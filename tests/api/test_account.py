@@ -120,6 +120,10 @@ def test_other_kinds_are_refused() -> None:
     for function in (subjectdp.account, subjectdp.calibrate):
         with pytest.raises(ConfigError, match="schedule to be a Schedule, got 'dict'"):
             function("local_item_dp", FEW, {"rounds": 3}, 1.0)  # type: ignore[arg-type]
+    rare = subjectdp.Schedule(rounds=3, steps=1, sampling_probability=1e-9)
+    for noise in (1.0, {"north": 1.0, "south": 1.0}):  # dp-accounting has no end there
+        with pytest.raises(PrivacyError, match="the sampling probability to be at least 1e-07, got 1e-09"):
+            subjectdp.account("local_item_dp", FEW, rare, noise)
     with pytest.raises(ConfigError, match="max_items_per_subject to be left out"):
         subjectdp.caps("local_item_dp", FEW, CAPPED, 1.0)
     with pytest.raises(ConfigError, match="seed to be a whole number"):

@@ -57,14 +57,13 @@ def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSetti
         total_subjects=facts.total_subjects,
     )
     q = settings.sampling_fraction
-    return _one_divisor(plan) if q is None else with_sampling(plan, q)
+    return _one_divisor(_of_size(plan)) if q is None else with_sampling(plan, q)
 
 
 def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     """The plan with its noise: the override of the settings, or calibrated by the plan's mode."""
     if plan.mechanism.noise_rule is NoiseRule.NONE or plan.mechanism.claimed_unit is None:
         return plan
-    _check_size(plan)
     override = plan.settings.noise_multiplier
     if override is not None:
         return with_noise_multipliers(plan, [override / sound.shares(plan)] * len(plan.silos))
@@ -77,13 +76,17 @@ _MOST_STEPS = 10**8  # that an accountant composes within seconds
 _RAREST = 1e-7  # dp-accounting takes losses of 1e-8 for none
 
 
-def _check_size(plan: PrivacyPlan) -> None:
+def _of_size(plan: PrivacyPlan) -> PrivacyPlan:
+    """The plan; PrivacyError where no accountant could compose it."""
+    if plan.mechanism.noise_rule is NoiseRule.NONE:
+        return plan
     steps = plan.rounds * max(silo.steps_per_round for silo in plan.silos)
     if steps > _MOST_STEPS:
         raise expected("local steps of a silo in all rounds", steps, f"at most {_MOST_STEPS:,}", PrivacyError)
     rarest = min(silo.sampling_probability for silo in plan.silos)
     if rarest < _RAREST:
         raise expected("the sampling probability", rarest, f"at least {_RAREST:g}", PrivacyError)
+    return plan
 
 
 def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:
@@ -184,7 +187,7 @@ def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
     """The plan with the sampling probability ``q`` at every silo, and the divisors that follow from it."""
     silos = (replace(silo, sampling_probability=q) for silo in plan.silos)
     divided = tuple(_with_divisor(plan.mechanism, silo, q * silo.items) for silo in silos)
-    return _one_divisor(replace(plan, silos=divided))
+    return _one_divisor(_of_size(replace(plan, silos=divided)))
 
 
 def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:

@@ -240,7 +240,9 @@ def test_an_odd_name_is_refused(tmp_path: Path, name: str, where: str) -> None:
     check_message(str(caught.value))
 
 
-@pytest.mark.parametrize(("one", "other"), [("\u00e9", "e\u0301"), ("\uff46", "f"), ("f ", "f"), ("007", "7.0")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("\u00e9", "e\u0301"), ("\uff46", "f"), ("f ", "f"), ("\u2163", "IV"), ("007", "7.0")]
+)
 def test_names_that_look_alike_are_refused(tmp_path: Path, one: str, other: str) -> None:
     path = write_document(tmp_path / "all_data.json", leaf_femnist({one: 3, other: 3}))
     with pytest.raises(DataError, match="cannot be told apart"):

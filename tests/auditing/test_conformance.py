@@ -3,7 +3,9 @@
 Nothing here lists algorithms: an algorithm's file and its line in the registry are enough to be checked.
 """
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,3 +151,41 @@ def test_the_command_prints_what_failed_and_returns_one(monkeypatch: pytest.Monk
     assert main(["check-algorithm", "local_item_dp"]) == 1
     printed = capsys.readouterr().out
     assert "FAILED  an item: moved the un-noised sum by 1e+06 C, the plan allows 1 C" in printed
+
+
+SOUND_FILE = """
+from subjectdp.algorithms.base import DP_SGD, RoundRule, declare
+
+def local_step(step):
+    batch = step.sample_batch()
+    return step.add_noise(step.clipped_sum(batch), step.noise_multiplier(batch)) / step.divisor(batch)
+
+ALGORITHM = declare("mine", "Mine", DP_SGD, rounds=(RoundRule(local_step),), reads=())
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("DP_SGD, rounds", "DP_SGDD, rounds", "mine.py, line 8: NameError: name 'DP_SGDD'"),
+        ("batch = ", "batch == ", "mine.py, line 5: UnboundLocalError: cannot access local variable 'batch'"),
+        ("clipped_sum", "cliped_sum", "mine.py, line 6: AttributeError: 'SiloStep' object has no attribute"),
+        ("def local", "def local local", "mine.py, line 4: SyntaxError: expected '('"),
+        ("ALGORITHM", "ALGORITM", "mine.py: AttributeError: module 'mine' has no attribute 'ALGORITHM'"),
+        ("reads=()", "reads=('subject.item',)", "Unknown key that mine reads: 'subject.item'. Did you mean"),
+    ],
+)
+def test_a_mistake_in_an_own_file_is_told_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, right: str, wrong: str, said: str
+) -> None:
+    (tmp_path / "mine.py").write_text(SOUND_FILE.replace(right, wrong))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(ALGORITHMS, "mine", "mine")
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    algorithm.cache_clear()
+    assert main(["check-algorithm", "mine"]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+    algorithm.cache_clear()
+    sys.modules.pop("mine", None)

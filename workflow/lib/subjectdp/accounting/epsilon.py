@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache, partial, reduce
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, single_steps
-from subjectdp.accounting.mixture_pld import epsilon_at, largest_loss, self_composed, step_pld
+from subjectdp.accounting.mixture_pld import composed, epsilon_at, largest_loss, step_pld
 from subjectdp.errors import expected, unknown
 from subjectdp.plan.plan import Accountant
 
@@ -139,12 +139,8 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
     """
     if grid > _WIDEST_GRID:
         return math.inf
-    whole: Any = None
-    for part in loss:
-        step = _step_pld(part.noise_multiplier, part.shift, grid)
-        steps = self_composed(step, part.steps)
-        whole = steps if whole is None else whole.compose(steps)
-    return epsilon_at(whole, delta)
+    steps = [(_step_pld(part.noise_multiplier, part.shift, grid), part.steps) for part in loss]
+    return epsilon_at(composed(steps), delta)
 
 
 def coarse_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
@@ -152,11 +148,10 @@ def coarse_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
     grid = _COARSER * comparing_grid(max(losses, key=gaussian.clt_mu))
 
     @cache
-    def composed(part: MixtureSteps) -> Any:
-        return self_composed(step_pld(part.noise_multiplier, part.shift, grid), part.steps)
+    def run(part: MixtureSteps) -> Any:
+        return composed([(step_pld(part.noise_multiplier, part.shift, grid), part.steps)])
 
-    wholes = (reduce(lambda whole, each: whole.compose(each), map(composed, loss)) for loss in losses)
-    return [epsilon_at(whole, delta) for whole in wholes]
+    return [epsilon_at(composed([(run(part), 1) for part in loss]), delta) for loss in losses]
 
 
 def comparing_grid(loss: PrivacyLoss) -> float:
@@ -167,7 +162,7 @@ def comparing_grid(loss: PrivacyLoss) -> float:
 
 def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float64]]:
     """First grid point and masses of a part's loss if the unit is there; infinite losses count as one above all."""
-    side = self_composed(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)._pmf_remove
+    side = composed([(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)])._pmf_remove
     dense = side.to_dense_pmf()
     return int(dense._lower_loss), np.append(dense._probs, dense._infinity_mass)
 

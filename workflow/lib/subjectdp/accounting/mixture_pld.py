@@ -6,7 +6,8 @@ pessimistic rounding are dp-accounting's formulas on arrays, and its numbers to 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -19,8 +20,9 @@ from subjectdp.accounting.events import Joined, Shift, Told, Turned
 Floats = NDArray[np.float64]
 
 _TABLE = 1 << 11
-_NEWTON_STEPS = 4
-_LARGEST_TABLE = 1 << 21  # numbers (atoms times points) that are worked on at a time
+_NEWTON_STEPS = 3
+_TURNED_STEPS = 8
+_TERMS = 1 << 16  # atoms times points at a time: they stay in the processor's cache
 _FAR = 10.0  # standard deviations; the mass beyond counts as an infinite loss
 _RARE = 1e-10  # below, 1 - (1 - p) is no longer p, which dp-accounting's range of losses rests on
 
@@ -35,10 +37,10 @@ def _dp() -> Any:
 def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     """dp-accounting's PrivacyLossDistribution of one step of any shift; pessimistic, add/remove adjacency."""
     if isinstance(shift, Told):
-        parts = [(weight, self_composed(step_pld(sigma, s, grid), n)) for weight, n, s in shift.parts]
+        parts = [(weight, composed([(step_pld(sigma, s, grid), n)])) for weight, n, s in shift.parts]
         return _mixed(parts, grid)
     if isinstance(shift, Joined):
-        return _joined([self_composed(step_pld(sigma * r, s, grid), n) for r, n, s in shift.parts], grid)
+        return _joined([composed([(step_pld(sigma * r, s, grid), n)]) for r, n, s in shift.parts], grid)
     if isinstance(shift, Turned):
         return _turned_pld(sigma, shift, grid)
     values = shift.sensitivities
@@ -126,7 +128,7 @@ def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Flo
     offsets = np.stack([math.log((1 - q) / q) + rise, epsilons])
     reaches = np.array([[1.0], [moved]])
     points = (reaches / 2 - offsets * sigma**2 / reaches).min(axis=0)
-    for _ in range(2 * _NEWTON_STEPS):
+    for _ in range(_TURNED_STEPS):
         terms = offsets + (reaches * points - reaches**2 / 2) / sigma**2
         heights = np.logaddexp(*terms)
         points = points - heights * sigma**2 / (reaches * np.exp(terms - heights)).sum(axis=0)
@@ -143,9 +145,10 @@ def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
         # moves to the next value: that can only increase ε
         shift = Shift.of((values[1], *values[1:]), shift.probabilities)
     adjacencies = _dp().privacy_loss_mechanism.AdjacencyType
-    sides = []
+    both, sides = loss_class(sigma, shift.sensitivities, shift.probabilities), []
     for adjacency in (adjacencies.REMOVE, adjacencies.ADD):
-        loss = loss_class(sigma, shift.sensitivities, shift.probabilities, adjacency_type=adjacency)
+        loss = copy(both)  # making one takes scipy a millisecond
+        loss.adjacency_type = adjacency
         bounds = loss.connect_dots_bounds()
         low, high = math.floor(bounds.epsilon_lower / grid), math.ceil(bounds.epsilon_upper / grid)
         deltas = _deltas(loss, np.arange(low, high + 1) * grid)
@@ -230,47 +233,48 @@ class _LogSum:
         return peak + np.log(total), np.einsum("i,ij->j", self.slopes, terms) / total
 
     def inverse(self, values: Floats, bounds: tuple[float, float]) -> Floats:
-        """x with y(x) = value, inside ``bounds``: bracket from a table, then Newton steps kept in the bracket."""
-        table = np.linspace(bounds[0], bounds[1], _TABLE)
-        heights = np.concatenate([self.value_and_slope(part)[0] for part in np.array_split(table, len(self.offsets))])
-        rising = bool(self.slopes.sum() > 0)
-        ordered = heights if rising else heights[::-1]
+        """x with y(x) = value, inside ``bounds``: from a table, then Newton steps kept between two of its points."""
+        table, count = np.linspace(bounds[0], bounds[1], _TABLE), len(self.offsets)
+        parts = np.array_split(table, 1 + _TABLE * count // _TERMS)
+        heights = np.concatenate([self.value_and_slope(part)[0] for part in parts])
+        if self.slopes.sum() < 0:
+            table, heights = table[::-1], heights[::-1]
         result = np.empty_like(values)
-        chunk = max(1, _LARGEST_TABLE // len(self.offsets))
-        for start in range(0, len(values), chunk):
-            part = values[start : start + chunk]
-            index = np.clip(np.searchsorted(ordered, part), 1, _TABLE - 1)
-            index = index if rising else _TABLE - index
-            low, high = table[index - 1], table[index]
-            points = (low + high) / 2
+        for part, found in zip(
+            *(np.array_split(x, 1 + len(values) * count // _TERMS) for x in (values, result)), strict=True
+        ):
+            index = np.clip(np.searchsorted(heights, part), 1, _TABLE - 1)
+            low, high = np.sort([table[index - 1], table[index]], axis=0)
+            points = np.interp(part, heights, table)
             for _ in range(_NEWTON_STEPS):
                 at, slopes = self.value_and_slope(points)
                 with np.errstate(divide="ignore", invalid="ignore"):
                     step = np.where(slopes != 0, (part - at) / slopes, 0.0)
                 points = np.clip(points + step, low, high)
-            result[start : start + chunk] = points
+            found[:] = points
         return result
 
 
-_ORDERS = 20  # moments on each side of 0, as in dp-accounting
+_ORDERS = 6  # of Chernoff's bound, each twice the one before; more would weigh the transforms' rounding
 _TRUNCATED = 1e-15  # mass that may be cut, which counts as an infinite loss; dp-accounting's default
 _NEGLIGIBLE = 1e-60  # of a spectrum whose largest value is 1
 
 
-def self_composed(step: Any, times: int) -> Any:
-    """``times`` independent steps of a dp-accounting PrivacyLossDistribution (pessimistic)."""
-    if times == 1:
-        return step
+def composed(runs: Sequence[tuple[Any, int]]) -> Any:
+    """So many independent steps of each of dp-accounting's PrivacyLossDistributions (pessimistic)."""
+    if len(runs) == 1 and runs[0][1] == 1:
+        return runs[0][0]
 
-    def composed(side: Any) -> Any:
-        low, masses = self_convolved(side._probs, times)
-        infinite = _TRUNCATED - math.expm1(times * math.log1p(-side._infinity_mass))
-        lowest = side._lower_loss * times + low
-        return type(side)(side._discretization, lowest, masses, infinite, side._pessimistic_estimate)
+    def side(name: str) -> Any:
+        parts = [(getattr(step, name).to_dense_pmf(), times) for step, times in runs]
+        low, masses = convolved([(part._probs, times) for part, times in parts])
+        infinite = _TRUNCATED - math.expm1(sum(times * math.log1p(-part._infinity_mass) for part, times in parts))
+        lowest, first = low + sum(part._lower_loss * times for part, times in parts), parts[0][0]
+        return type(first)(first._discretization, lowest, masses, infinite, first._pessimistic_estimate)
 
-    sides = [step._pmf_remove] if step._symmetric else [step._pmf_remove, step._pmf_add]
-    dense = (side.to_dense_pmf() for side in sides)
-    return _dp().privacy_loss_distribution.PrivacyLossDistribution(*map(composed, dense))
+    symmetric = all(step._symmetric for step, _ in runs)
+    sides = map(side, ("_pmf_remove",) if symmetric else ("_pmf_remove", "_pmf_add"))
+    return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
 
 
 def epsilon_at(composed: Any, delta: float) -> float:
@@ -314,30 +318,32 @@ def hockey_sticks(masses: Floats, grid: float) -> Floats:
     return np.asarray(above - shrunk)
 
 
-def self_convolved(masses: Floats, times: int) -> tuple[int, Floats]:
-    """(offset, masses of the sum of ``times`` draws from ``offset`` on), without at most ``_TRUNCATED`` of the mass."""
-    low, high = _kept(masses, times)
-    length = fft.next_fast_len(max(high - low + 1, len(masses)), real=True)
-    spectrum = fft.rfft(masses, length)
-    large = np.abs(spectrum) > _NEGLIGIBLE ** (1 / times)  # the powers of most frequencies are as good as 0
-    powers = np.zeros_like(spectrum)
-    powers[large] = spectrum[large] ** times
-    whole: Floats = fft.irfft(powers, length)
-    return low, np.roll(whole, -low)[: high - low + 1]
+def convolved(parts: Sequence[tuple[Floats, int]]) -> tuple[int, Floats]:
+    """(offset, masses of the sum of so many draws from each from ``offset`` on), without ``_TRUNCATED`` at most."""
+    low, high = _kept(parts)
+    length = fft.next_fast_len(max(high - low + 1, *(len(masses) for masses, _ in parts)), real=True)
+    spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
+    for masses, times in parts:
+        each = fft.rfft(masses, length)
+        large = np.abs(each) > _NEGLIGIBLE ** (1 / times)  # the powers of most frequencies are as good as 0
+        spectrum[large] *= each[large] ** times
+        spectrum[~large] = 0.0
+    whole: Floats = fft.irfft(spectrum, length)
+    return low, np.maximum(0.0, np.roll(whole, -low)[: high - low + 1])  # rounding may leave less
 
 
-def _kept(masses: Floats, times: int) -> tuple[int, int]:
+def _kept(parts: Sequence[tuple[Floats, int]]) -> tuple[int, int]:
     """The range outside of which Chernoff's bound leaves at most ``_TRUNCATED``."""
-    size = len(masses)
-    low, high = 0, (size - 1) * times
-    growth = np.exp(np.arange(size) / size)
-    rising = np.ones(size)
-    for order in range(1, _ORDERS + 1):
-        rising *= growth
-        for sign, moment in ((1, (rising * masses).sum()), (-1, (masses / rising).sum())):
-            bound = (times * math.log(moment) + math.log(2 / _TRUNCATED)) * size / (sign * order)
+    size = max(len(masses) for masses, _ in parts)
+    low, high = 0, sum((len(masses) - 1) * times for masses, times in parts)
+    rising, order = np.exp(np.arange(size) / size), 1
+    for _ in range(_ORDERS):
+        for sign, powers in ((1, rising), (-1, 1 / rising)):
+            moments = sum(times * math.log((powers[: len(masses)] * masses).sum()) for masses, times in parts)
+            bound = (moments + math.log(2 / _TRUNCATED)) * size / (sign * order)
             if sign > 0:
                 high = min(high, math.ceil(bound))
             else:
                 low = max(low, math.floor(bound))
+        rising, order = rising * rising, 2 * order
     return low, high

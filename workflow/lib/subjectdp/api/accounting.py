@@ -117,7 +117,7 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
         trust: ``"local"``, ``"secure_aggregation"`` or ``"central"``; None for the algorithm's own.
 
     Raises:
-        ConfigError: an unknown name.
+        ConfigError: an unknown name, or a trust model that the algorithm cannot run with.
     """
     if not isinstance(algorithm, str):
         raise expected("algorithm", algorithm, "a name or a mechanism")
@@ -127,6 +127,8 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
         return found
     if trust not in list(TrustModel):
         raise unknown("trust", trust, list(TrustModel))
+    if trust != found.trust and not registry.algorithm(name).reads_key("subject.trust"):
+        raise expected("trust", trust, f"{found.trust} with algorithm {name}")
     return replace(found, trust=TrustModel(trust))
 
 
@@ -240,6 +242,8 @@ def caps(
     """
     if _known(schedule).max_items_per_subject is not None:
         raise expected("max_items_per_subject", schedule.max_items_per_subject, "left out: tried says which caps")
+    if (known := _mechanism(algorithm)).samples_subjects:
+        raise expected("algorithm", known.algorithm, "one whose noise a cap changes; this one draws whole subjects")
     table = as_counts(counts)
     if not isinstance(table, Counts):
         raise DataError("Expected counts of each subject at each silo: sizes of silos do not say whom a cap touches.")

@@ -431,6 +431,10 @@ _READ_BY_CAPS = {
 }
 _READ_BY_RUNS = {"unit", "statement", "by_person", "results"}
 _BESIDE = ("noise_multiplier", "statement", "by_person", "figure", "results")  # of account
+_KEYS = {  # options whose configuration key only some algorithms read
+    **{"horizontal": "privacy.horizontal", "trust": "subject.trust"},
+    **{name: f"joint.{name}" for name in ("colluding_silos", "own_noise_only", "clipping")},
+}
 _OF_PRIVACY = ("epsilon", "delta", "noise_multiplier", "accountant", "by_person")
 
 
@@ -461,4 +465,4 @@ def _unread_by(name: str) -> dict[str, str]:
     """The options that an algorithm does not read, and beside what."""
     chosen, beside = registry.algorithm(name.partition(":")[0]), f"--algorithm {name}"
     unread = {} if chosen.is_private else dict.fromkeys(_OF_PRIVACY, beside)
-    return unread | ({} if chosen.reads_key("privacy.horizontal") else {"horizontal": beside})
+    return unread | {name: beside for name, key in _KEYS.items() if not chosen.reads_key(key)}

@@ -2,16 +2,19 @@
 
 import argparse
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm, mistake
 from subjectdp.auditing import cases, conformance
 from subjectdp.auditing.cases import Case
 from subjectdp.auditing.lower_bounds import CONFIDENCE
 from subjectdp.auditing.suite import Finding, audit_case
 from subjectdp.cli.parser import add_json
-from subjectdp.errors import number, unknown, whole_number
+from subjectdp.config.messages import dotted_keys
+from subjectdp.config.sections import RunSections
+from subjectdp.errors import SubjectDPError, number, unknown, whole_number
 from subjectdp.io.printing import print_json, print_table
 
 _PILOT, _FEWEST = 500, 1000  # runs that give the pace; runs of the shortest attack
@@ -79,7 +82,7 @@ def check_algorithm(options: argparse.Namespace) -> int:
     made = failed = 0
     for name in sorted(ALGORITHMS) if options.name is None else [options.name]:
         title = None
-        for plan, check in conformance.checks(algorithm(name)):
+        for plan, check in _checks(name):
             if plan != title:
                 print(plan)
                 title = plan
@@ -87,3 +90,17 @@ def check_algorithm(options: argparse.Namespace) -> int:
             made, failed = made + 1, failed + (not check.passed)
     print(f"{made} checks, {failed} failed")
     return int(failed > 0)
+
+
+def _checks(name: str) -> Iterator[tuple[str, conformance.Check]]:
+    """The checks of an algorithm; what its own code raises is told in one line."""
+    found, keys = algorithm(name), dotted_keys(RunSections)
+    for key in found.reads:
+        if not any(each == key or each.startswith(f"{key}.") for each in keys):
+            raise unknown(f"key that {name} reads:", key, keys)
+    try:
+        yield from conformance.checks(found)
+    except SubjectDPError:
+        raise
+    except Exception as problem:
+        raise mistake(name, problem) from problem

@@ -168,7 +168,7 @@ ALGORITHM = declare("mine", "Mine", DP_SGD, rounds=(RoundRule(local_step),), rea
     ("right", "wrong", "said"),
     [
         ("DP_SGD, rounds", "DP_SGDD, rounds", "mine.py, line 8: NameError: name 'DP_SGDD'"),
-        ("batch = ", "batch == ", "mine.py, line 5: UnboundLocalError: cannot access local variable 'batch'"),
+        ("batch = ", "batch == ", "mine.py, line 5: NameError: name 'batch' is not defined"),
         ("clipped_sum", "cliped_sum", "mine.py, line 6: AttributeError: 'SiloStep' object has no attribute"),
         ("def local", "def local local", "mine.py, line 4: SyntaxError: expected '('"),
         ("ALGORITHM", "ALGORITM", "mine.py: AttributeError: module 'mine' has no attribute 'ALGORITHM'"),

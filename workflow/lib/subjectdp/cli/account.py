@@ -433,7 +433,7 @@ _READ_BY_RUNS = {"unit", "statement", "by_person", "results"}
 _BESIDE = ("noise_multiplier", "statement", "by_person", "figure", "results")  # of account
 _KEYS = {  # options whose configuration key only some algorithms read
     **{"horizontal": "privacy.horizontal", "trust": "subject.trust"},
-    **{name: f"joint.{name}" for name in ("colluding_silos", "own_noise_only", "clipping")},
+    **{name: f"joint.{name}" for name in ("colluding_silos", "own_noise_only")},
 }
 _OF_PRIVACY = ("epsilon", "delta", "noise_multiplier", "accountant", "by_person")
 

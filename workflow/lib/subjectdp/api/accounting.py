@@ -127,7 +127,7 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
         return found
     if trust not in list(TrustModel):
         raise unknown("trust", trust, list(TrustModel))
-    if trust != found.trust and not registry.algorithm(name).reads_key("subject.trust"):
+    if trust != found.trust and not found.shared_budget:
         raise expected("trust", trust, f"{found.trust} with algorithm {name}")
     return replace(found, trust=TrustModel(trust))
 

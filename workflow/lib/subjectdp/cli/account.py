@@ -431,10 +431,7 @@ _READ_BY_CAPS = {
 }
 _READ_BY_RUNS = {"unit", "statement", "by_person", "results"}
 _BESIDE = ("noise_multiplier", "statement", "by_person", "figure", "results")  # of account
-_KEYS = {  # options whose configuration key only some algorithms read
-    **{"horizontal": "privacy.horizontal", "trust": "subject.trust"},
-    **{name: f"joint.{name}" for name in ("colluding_silos", "own_noise_only")},
-}
+_KEYS = ("privacy.horizontal", "joint.colluding_silos", "joint.own_noise_only")  # that only some algorithms read
 _OF_PRIVACY = ("epsilon", "delta", "noise_multiplier", "accountant", "by_person")
 
 
@@ -465,4 +462,6 @@ def _unread_by(name: str) -> dict[str, str]:
     """The options that an algorithm does not read, and beside what."""
     chosen, beside = registry.algorithm(name.partition(":")[0]), f"--algorithm {name}"
     unread = {} if chosen.is_private else dict.fromkeys(_OF_PRIVACY, beside)
-    return unread | {name: beside for name, key in _KEYS.items() if not chosen.reads_key(key)}
+    if not chosen.mechanisms[0].shared_budget:
+        unread["trust"] = beside
+    return unread | {key.rpartition(".")[2]: beside for key in _KEYS if not chosen.reads_key(key)}

@@ -77,6 +77,16 @@ def at_one_alpha(inputs: FigureInputs) -> FigureInputs:
     return replace(inputs, only=frozenset(inputs.read_runs().query("alpha == 1")["run_id"]))
 
 
+def test_algorithms_on_other_people_are_told_apart(tmp_path: Path) -> None:
+    fewer = (("data", {"embedded": {"subjects": 20, "items_per_subject": 100}}),)
+    fakes = grid(["local_item_dp", "user_ldp"], ["femnist"], SEEDS, rounds=8)
+    same = build_figure("figure1_v3", collected(tmp_path / "same", [*fakes, Fake("fed_avg", rounds=8)]))
+    other = [*fakes, Fake("fed_avg", rounds=8, changes=fewer)]
+    (note,) = (n for n in build_figure("figure1_v3", collected(tmp_path, other)).notes if "embedded.subjects" in n)
+    assert note.startswith("FEMNIST: data.embedded.subjects differs: FedAvg 20, LocalItemDP ")
+    assert not any("data." in each for each in same.notes)
+
+
 def test_a_sweep_is_drawn_whole_with_the_baseline_in_each_setting(tmp_path: Path) -> None:
     fakes = grid(["fed_avg"], ["femnist"], SEEDS, rounds=8)
     for epsilon in (1.0, 4.0):

@@ -7,7 +7,7 @@ Decided from settings alone, so that a figure that cannot be drawn is refused be
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -182,8 +182,21 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
                 notes.append(f"{dataset_name(dataset)}: only {_words(column, value)} shown")
             part = kept
         require_one_setting([rows[place] for place in part], shown.vary)
+        notes += (f"{dataset_name(dataset)}: {words}" for words in _other_data([rows[place] for place in part]))
         chosen += part
     return sorted(chosen), notes
+
+
+def _other_data(rows: Sequence[Row]) -> Iterator[str]:
+    """The keys of the data, such as the number of people, in which algorithms side by side differ."""
+    found: defaultdict[str, defaultdict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for row in rows:
+        for key, value in flattened(json.loads(row["setting"])["data"]):
+            found[key][row["label"]].add("–" if value is None else str(value))
+    for key, values in found.items():
+        single = {label: each for label, (each, *others) in values.items() if not others}
+        if len(single) == len(values) and len(set(single.values())) > 1:
+            yield f"data.{key} differs: {', '.join(f'{label} {each}' for label, each in single.items())}"
 
 
 def _candidates(rows: Sequence[Row], shown: Shown) -> list[int]:

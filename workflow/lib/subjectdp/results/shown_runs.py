@@ -196,7 +196,7 @@ def _other_data(rows: Sequence[Row]) -> Iterator[str]:
     for key, values in found.items():
         single = {label: each for label, (each, *others) in values.items() if not others}
         if len(single) == len(values) and len(set(single.values())) > 1:
-            yield f"data.{key} differs: {', '.join(f'{label} {each}' for label, each in single.items())}"
+            yield f"data.{key} differs: {', '.join(f'{label} {single[label]}' for label in in_order(single))}"
 
 
 def _candidates(rows: Sequence[Row], shown: Shown) -> list[int]:

@@ -82,6 +82,7 @@ def test_the_worst_real_person_is_named() -> None:
     assert (name, held) == ("cleo", {"s": 9}) and epsilon == pytest.approx(report.subject.epsilon, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_worst_of_many_people_is_named_by_noise_and_steps() -> None:
     """Not by items and sampling alone: of 100 kinds, whose epsilon are too many to compute, the last one is worst."""
     held = {(f"p{i}", silo): n for i in range(100) for silo, n in (("x", 30 + i), ("y", 300 - 2 * i))}

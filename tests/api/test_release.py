@@ -221,6 +221,7 @@ def test_names_are_those_of_the_engine() -> None:
         release(list("abc"), list("xxyy"))
 
 
+@pytest.mark.slow
 def test_a_saved_state_goes_on_with_new_noise() -> None:
     first, second = made(noise_multiplier=3.0), made(noise_multiplier=3.0)
     first.round()

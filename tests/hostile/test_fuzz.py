@@ -168,6 +168,7 @@ def made(name: str, folder: Path) -> tuple[Read, Path]:
     return read, next(path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("content", [None, b"", b"<!DOCTYPE html><html><body>Please log in</body></html>"])
 def test_a_missing_file_an_empty_one_and_a_page_are_refused(name: str, content: bytes | None, tmp_path: Path) -> None:

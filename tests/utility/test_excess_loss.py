@@ -34,6 +34,8 @@ from subjectdp.utility.bounds import (
 from subjectdp.utility.excess_loss import Objective, minimise, subject_mean_weights
 from training import small_world
 
+pytestmark = pytest.mark.slow
+
 STEPS = 24
 
 

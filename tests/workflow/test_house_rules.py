@@ -15,6 +15,8 @@ import pytest
 import architecture
 from subjectdp.algorithms.registry import ALGORITHMS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "workflow" / "lib"
 SCRIPTS = sorted((ROOT / "workflow" / "scripts").glob("*.py"))

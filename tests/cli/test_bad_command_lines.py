@@ -56,8 +56,6 @@ CASES: list[tuple[str, list[str]]] = [
     (f"{PEOPLE} --caps few", ["--caps to be whole numbers with commas"]),
     *((f"{PEOPLE} --caps 2 --{option}", [f"--{option.split()[0]} to be left out with --caps"])
       for option in ("statement a.md", "noise-multiplier 5", "by-person", "accountant rdp", "own-noise-only")),
-    (f"account --algorithm capped_item_dp --trust central {PLAN}",
-     ["--trust to be left out with --algorithm capped_item_dp"]),
     (f"{PEOPLE} --figure a.png", ["--figure to be left out with all but --caps"]),
     (f"{PEOPLE} --epsilon 4 --noise-multiplier 5", ["--epsilon to be left out with --noise-multiplier"]),
     (f"{PEOPLE} --horizontal none", ["--horizontal to be left out with --mode sound"]),

@@ -117,7 +117,7 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
         trust: ``"local"``, ``"secure_aggregation"`` or ``"central"``; None for the algorithm's own.
 
     Raises:
-        ConfigError: an unknown name, or a trust model that the algorithm cannot run with.
+        ConfigError: an unknown name.
     """
     if not isinstance(algorithm, str):
         raise expected("algorithm", algorithm, "a name or a mechanism")
@@ -127,8 +127,6 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
         return found
     if trust not in list(TrustModel):
         raise unknown("trust", trust, list(TrustModel))
-    if trust != found.trust and not found.shared_budget:
-        raise expected("trust", trust, f"{found.trust} with algorithm {name}")
     return replace(found, trust=TrustModel(trust))
 
 

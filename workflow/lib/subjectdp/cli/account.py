@@ -462,6 +462,4 @@ def _unread_by(name: str) -> dict[str, str]:
     """The options that an algorithm does not read, and beside what."""
     chosen, beside = registry.algorithm(name.partition(":")[0]), f"--algorithm {name}"
     unread = {} if chosen.is_private else dict.fromkeys(_OF_PRIVACY, beside)
-    if not chosen.mechanisms[0].shared_budget:
-        unread["trust"] = beside
     return unread | {key.rpartition(".")[2]: beside for key in _KEYS if not chosen.reads_key(key)}

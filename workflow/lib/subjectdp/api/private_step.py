@@ -85,6 +85,7 @@ class PrivateStep:
             )
         self.abandon()
         self._draw, self._batch = draw, tensors_in(batch)
+        self._loaded = [each._version for each in self._batch]
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -256,8 +257,9 @@ class PrivateStep:
         """The loop may move, convert and reshape what the loader drew; what mixes, sorts or drops items is refused."""
         self._check_flags(given, kind, ())
         loaded = self._batch or []
+        changed = [each._version for each in loaded] != self._loaded  # in place
         for tensor in tensors_in(given):
-            if not any(tensor is each or _equal(tensor, each) for each in loaded):
+            if changed or not any(tensor is each or _equal(tensor, each) for each in loaded):
                 sizes = ", ".join(str(len(each)) for each in loaded if each.dim())
                 items = f" of {len(tensor)} items (the batch has {sizes})" if tensor.dim() else ""
                 raise PrivacyError(
@@ -483,7 +485,8 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
 def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
 
-    An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``.
+    An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``; those
+    at the criterion's ``ignore_index`` are left out.
     ModelError for a criterion that has parameters to train.
     """
     criterion, reduction = _unreduced(criterion)
@@ -501,7 +504,9 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
         # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
         same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
         if same and reduction is not None:
-            return each.flatten(1).sum(1) if reduction in ("sum", "batchmean") else each.flatten(1).mean(1)
+            own, ignored = each.flatten(1), getattr(criterion, "ignore_index", None)
+            read = own.shape[1] if ignored is None else (targets != ignored).flatten(1).sum(1).clamp_min(1)
+            return own.sum(1) if reduction in ("sum", "batchmean") else own.sum(1) / read
         if tuple(each.shape) != (items,):
             allowed = (
                 f"one for each item, shape ({items},): leave out mean and sum, and give outputs {_shapes(outputs)} and "

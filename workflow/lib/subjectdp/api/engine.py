@@ -339,6 +339,8 @@ def check_parameters(module: nn.Module) -> None:
     if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
         raise ModelError("Expected a module as it was before torch.jit: its layers cannot be seen.")
     for name, parameter in parameters.items():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ModelError(f"Expected parameters with values, {name!r} has none yet: call the module on items first.")
         if parameter.dtype is not torch.float32:
             raise ModelError(f"Expected float32 parameters to train, {name!r} is {parameter.dtype}.")
     places = [parameter.data_ptr() for parameter in parameters.values() if parameter.numel()]

@@ -280,7 +280,9 @@ def guard(module: nn.Module, owner: Any) -> None:
     """Marks the module and its trained parts as those of a training, ``owner``, which says whether it is ``busy``."""
     for each in module.modules():
         if any(parameter.requires_grad for parameter in each.parameters()):
-            each.register_forward_pre_hook(PlainPassGuard(owner))
+            own = PlainPassGuard(owner)
+            each.register_forward_pre_hook(own)
+            each.register_forward_hook(own.after)
 
 
 def refuse_second_training(module: nn.Module) -> None:
@@ -294,9 +296,10 @@ def refuse_second_training(module: nn.Module) -> None:
 
 
 class PlainPassGuard:
-    """A hook that refuses a plain training pass of the module, or of a part, in the middle of a private step.
+    """Hooks that refuse a plain training pass of the module, or of a part, in the middle of a private step.
 
-    Copies of the module have one that guards nothing.
+    In eval mode a pass is allowed, and its gradient is not: the optimiser would see it beside the private one. Copies of
+    the module have hooks that guard nothing.
     """
 
     changes_nothing = True  # for layer rules
@@ -306,10 +309,21 @@ class PlainPassGuard:
 
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         if self.step is not None and self.step.busy and module.training and torch.is_grad_enabled():
-            raise PrivacyError(
-                "Expected the model that make_private returned, the module itself, or a part of it, was called in the "
-                "middle of a private step: nothing would clip its gradient."
-            )
+            self.refuse()
+
+    def after(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        """Lets no gradient through the outputs."""
+        if self.step is not None and self.step.busy and torch.is_grad_enabled():
+            for each in tensors_in(outputs):
+                if each.requires_grad:
+                    each.register_hook(self.refuse)  # type: ignore[no-untyped-call]
+
+    def refuse(self, gradient: Tensor | None = None) -> None:
+        """Raises PrivacyError."""
+        raise PrivacyError(
+            "Expected the model that make_private returned, the module itself, or a part of it, was called in the "
+            "middle of a private step: nothing would clip its gradient."
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return PlainPassGuard, ()
@@ -494,7 +508,7 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     def losses(outputs: Any, targets: Any) -> Tensor:
         try:
             each: Tensor = criterion(outputs, targets)
-        except (TypeError, ValueError, IndexError, RuntimeError) as problem:
+        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
             raise ModelError(
                 f"The criterion does not take the module's outputs {_shapes(outputs)} and targets {_shapes(targets)}: "
                 f"{problem}. What the loop does to them in between belongs into the module or into the criterion."

@@ -139,8 +139,8 @@ class PrivateStep:
         """The losses of the items (B,), of the model's own output and the loaded targets."""
         if not self._own or self._batch is None:
             raise PrivacyError("Expected the output of the model that make_private returned, for the batch at hand.")
-        held = {each.untyped_storage().data_ptr() for each in tensors_in(self._output)}
-        views = all(each.untyped_storage().data_ptr() in held for each in tensors_in(outputs))
+        held = {_memory(each) for each in tensors_in(self._output)}
+        views = all(_memory(each) in held for each in tensors_in(outputs))
         if not views or [each._version for each in self._own] != self._versions:
             raise PrivacyError(
                 "Expected the output of the private model as it is, or a view of it. What else is done to it belongs "
@@ -233,10 +233,11 @@ class PrivateStep:
                 raise PrivacyError(
                     f"Expected the parameters that make_private saw, {name!r} was {change} since: make a new engine."
                 )
-        replaced = next((name for name, each in trained.items() if present.get(name) is not each), None)
+        own = ((name, each, present.get(name)) for name, each in trained.items())
+        replaced = next((name for name, each, now in own if now is not each or now.dtype is not torch.float32), None)
         if replaced is not None:
             raise PrivacyError(
-                f"Expected the parameters that make_private saw, {replaced!r} was replaced since: make a new engine."
+                f"Expected the float32 parameters that make_private saw, {replaced!r} was replaced since: make a new engine."
             )
         refuse_by_name(self.engine.flat.model)  # frozen statistics may have been thawed
         kind = self.engine.flat.vector.device.type
@@ -276,6 +277,11 @@ def _equal(given: Tensor, loaded: Tensor) -> bool:
     return bool(((own == other) | (own.isnan() & other.isnan())).all())
 
 
+def _memory(output: Tensor) -> tuple[int, ...]:
+    """Where a tensor lies, and how its items follow one another there: a view that moves items has another way."""
+    return output.untyped_storage().data_ptr(), len(output), output.stride(0) if len(output) > 1 else 0
+
+
 def guard(module: nn.Module, owner: Any) -> None:
     """Marks the module and its trained parts as those of a training, ``owner``, which says whether it is ``busy``."""
     for each in module.modules():
@@ -298,8 +304,8 @@ def refuse_second_training(module: nn.Module) -> None:
 class PlainPassGuard:
     """Hooks that refuse a plain training pass of the module, or of a part, in the middle of a private step.
 
-    In eval mode a pass is allowed, and its gradient is not: the optimiser would see it beside the private one. Copies of
-    the module have hooks that guard nothing.
+    In eval mode a pass is allowed, and its gradient is not: the optimiser would see it beside the private one. Those
+    of copies guard nothing.
     """
 
     changes_nothing = True  # for layer rules
@@ -432,14 +438,14 @@ class _Backward(torch.autograd.Function):
 _SUMS = {"add", "sub", "rsub", "neg", "negative", "iadd", "isub", "radd"}
 _FACTORS = {"mul", "rmul", "div", "truediv", "true_divide", "imul", "itruediv", "multiply", "divide"}
 _OF_ONE_NUMBER = {"mean", "sum", "float"}  # as in loops around losses of items
-_OF_THE_GRAPH = {"backward", "get", "register_hook", "retain_grad"}
+_OF_THE_GRAPH = {"backward", "grad", "get", "register_hook", "retain_grad"}
 
 
 class PrivateMean(Tensor):
     """The mean loss: one number may scale it in all steps, terms without items be added, and ``backward()`` is private.
 
-    Any other function of it gives a plain number without gradient: a factor that depends on the items' losses, as in
-    ``loss ** 2``, would be a bound that depends on the data.
+    Any other function of it gives a number to look at, without gradient: a factor that depends on the items' losses, as
+    in ``loss ** 2``, would be a bound that depends on the data.
     """
 
     @classmethod
@@ -460,26 +466,40 @@ class PrivateMean(Tensor):
                 plain = tree_map(
                     lambda each: each.detach().as_subclass(Tensor) if isinstance(each, cls) else each, args
                 )
-                return func(*plain, **kwargs)
+                result = func(*plain, **kwargs)
+            return result.as_subclass(ChangedMean) if isinstance(result, Tensor) else result
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
 class PlainMean(Tensor):
     """The mean loss of a pass that no private step can train on; ``backward()`` says why."""
 
+    reason = (
+        "Expected the loss of a training pass for a batch of the private loader. A model in eval mode, as "
+        "from_pretrained returns it, or under no_grad has none: call model.train() before the loop."
+    )
+
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Raises PrivacyError."""
-        raise PrivacyError(
-            "Expected the loss of a training pass for a batch of the private loader. A model in eval mode, as "
-            "from_pretrained returns it, or under no_grad has none: call model.train() before the loop."
-        )
+        raise PrivacyError(self.reason)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(each, PrivateMean) for each in types):
+            return NotImplemented  # left to that class
         with torch._C.DisableTorchFunctionSubclass():
             plain = tree_map(lambda each: each.as_subclass(Tensor) if isinstance(each, cls) else each, args)
             result = func(*plain, **(kwargs or {}))
         return result.as_subclass(cls) if func.__name__.strip("_") in _SUMS | _FACTORS else result
+
+
+class ChangedMean(PlainMean):
+    """Another function of the private loss than a multiple; ``backward()`` says why it has no gradient."""
+
+    reason = (
+        "Expected the private loss times one number, plus terms without items, before backward(): another function of "
+        "it, such as a power or a minimum, weighs an item by the others' losses. Put it into the criterion."
+    )
 
 
 def _unreduced(criterion: Any) -> tuple[Any, str | None]:

@@ -30,7 +30,16 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layout import Layout, refuse_by_name, replace_batch_norm
 from subjectdp.engine.probe import check_model, check_padding, copied, find_layout
-from subjectdp.errors import ConfigError, ModelError, PrivacyError, check_numbers, expected, unknown, whole_number
+from subjectdp.errors import (
+    ConfigError,
+    ModelError,
+    PrivacyError,
+    check_numbers,
+    expected,
+    number,
+    unknown,
+    whole_number,
+)
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
@@ -204,8 +213,9 @@ class SubjectPrivacyEngine(Spending):
         """
         if state.get("plan") != plain(self.plan):
             raise PrivacyError("Expected the state of an engine with the same data, sampling, clipping and noise.")
-        self._steps = max(self._steps, int(state["steps"]))
-        self._draws = max(self._draws, int(state.get("draws", state["steps"])))
+        steps = whole_number("steps of the state", state.get("steps"), 0)
+        self._steps = max(self._steps, steps)
+        self._draws = max(self._draws, int(state.get("draws", steps)))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError(
@@ -275,11 +285,13 @@ def clip_sum(
         ConfigError: a clip norm that is not positive, or subjects of another number.
         DataError: a subject that is missing.
     """
-    if not clip_norm > 0:
-        raise expected("clip_norm", clip_norm, "positive")
+    if not (isinstance(clip_norm, float) and clip_norm == float("inf")):
+        clip_norm = number("clip_norm", clip_norm)
     check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
     items = number_of(targets)
+    if not items:
+        raise expected("inputs", "no items", "at least one item")
     if number_of(inputs) != items:
         raise expected("inputs", f"{number_of(inputs)} items", f"as many items as targets, {items}")
     some, wanted = (taken(values, places_to_try(items)) for values in (inputs, targets))
@@ -333,6 +345,8 @@ def _coin(subjects: int, batch_size: int, settings: PrivacySettings) -> float:
 
 def check_parameters(module: nn.Module) -> None:
     """Raises ModelError for parameters that cannot live in one float32 vector."""
+    if not isinstance(module, nn.Module):
+        raise expected("module", type(module).__name__, "an nn.Module of torch", ModelError)
     parameters = trained_parameters(module)
     if not parameters:
         raise ModelError("Expected a module with parameters that require a gradient.")

@@ -237,7 +237,8 @@ class PrivateStep:
         replaced = next((name for name, each, now in own if now is not each or now.dtype is not torch.float32), None)
         if replaced is not None:
             raise PrivacyError(
-                f"Expected the float32 parameters that make_private saw, {replaced!r} was replaced since: make a new engine."
+                f"Expected the float32 parameters that make_private saw, {replaced!r} was replaced since: make a new "
+                "engine."
             )
         refuse_by_name(self.engine.flat.model)  # frozen statistics may have been thawed
         kind = self.engine.flat.vector.device.type

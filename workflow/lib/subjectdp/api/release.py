@@ -147,6 +147,7 @@ class ReleaseSettings:
             if getattr(self, name) not in values:
                 raise unknown(name, str(getattr(self, name)), values)
         whole_number("rounds", self.rounds)
+        whole_number("seed", self.seed or 0, 0)
         numbers = ("clip_norm", "delta", "epsilon", "learning_rate", "averaged_rounds")
         from_zero = ("noise_multiplier", "momentum")
         check_numbers(self, ("local_steps", "items", "silos_per_subject"), numbers, from_zero)

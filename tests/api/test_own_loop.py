@@ -382,6 +382,8 @@ def test_the_module_is_an_ordinary_one_outside_of_private_steps() -> None:
     with pytest.raises(ModelError, match="no engine has made private yet"):
         Loop(loop.module)
     Loop(copy.deepcopy(loop.module)).step()
+    with pytest.raises(ConfigError, match="steps of the state"):
+        loop.engine.load_state_dict({"plan": loop.engine.state_dict()["plan"]})
 
 
 def ordered(items: list[Any]) -> Any:
@@ -826,3 +828,18 @@ def test_gradients_may_be_asked_for(without_noise: None) -> None:
         found = torch.autograd.grad(loop.loss(loop.private(inputs), targets), list(loop.module.parameters()))
     assert torch.allclose(torch.cat([each.flatten() for each in found]), gradient(plain), atol=1e-5)
     assert loop.engine.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"clip_norm": "1"}, "clip_norm to be above 0"),
+        ({"clip_norm": torch.tensor(1.0)}, "clip_norm to be above 0"),
+        ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, "at least one item"),
+        ({"module": torch.relu}, "an nn.Module of torch"),
+    ],
+)
+def test_what_clip_sum_cannot_take_is_named(wrong: dict[str, Any], message: str) -> None:
+    given = {"module": nn.Linear(6, 3), "inputs": INPUTS, "targets": TARGETS, "clip_norm": 1.0}
+    with pytest.raises((ConfigError, ModelError), match=message):
+        subjectdp.clip_sum(**given | wrong)

@@ -822,6 +822,23 @@ def test_what_does_not_fit_is_told_with_the_remedy(module: nn.Module, options: A
         Loop(module, **options)
 
 
+class OwnLoss(nn.Linear):
+    """As models of transformers are: given labels, they return their own mean loss beside the logits."""
+
+    def forward(self, rows: Tensor, labels: Tensor | None = None) -> Any:
+        logits = super().forward(rows)
+        return {"logits": logits} | ({} if labels is None else {"loss": nn.functional.cross_entropy(logits, labels)})
+
+
+def test_a_module_that_returns_its_own_loss_too(without_noise: None) -> None:
+    loop = Loop(OwnLoss(6, 3), criterion=lambda o, t: nn.functional.cross_entropy(o["logits"], t, reduction="none"))
+    before = loop.vector()
+    for inputs, targets in loop.loader.take(1):
+        loop.loss(loop.private(inputs, labels=targets), targets).backward()
+        loop.optimizer.step()
+    assert not torch.equal(loop.vector(), before)
+
+
 def test_gradients_may_be_asked_for(without_noise: None) -> None:
     loop = Loop()
     for inputs, targets in loop.loader.take(1):

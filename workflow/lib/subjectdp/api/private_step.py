@@ -278,9 +278,10 @@ def _equal(given: Tensor, loaded: Tensor) -> bool:
     return bool(((own == other) | (own.isnan() & other.isnan())).all())
 
 
-def _memory(output: Tensor) -> tuple[int, ...]:
+def _memory(output: Tensor) -> tuple[Any, ...]:
     """Where a tensor lies, and how its items follow one another there: a view that moves items has another way."""
-    return output.untyped_storage().data_ptr(), len(output), output.stride(0) if len(output) > 1 else 0
+    items = output.shape[:1]
+    return output.untyped_storage().data_ptr(), items, None if items == (1,) else output.stride()[:1]
 
 
 def guard(module: nn.Module, owner: Any) -> None:

@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import warnings
+from collections import UserDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -146,9 +147,11 @@ def test_what_the_loop_does_to_the_noisy_gradient_counts() -> None:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "square": (lambda loss, loop: loss**2, "does not require grad"),
-    "root": (lambda loss, loop: loss.sqrt() + loop.module.bias.sum(), "loss.backward"),
+    "square": (lambda loss, loop: loss**2, "weighs an item by the others"),
+    "root": (lambda loss, loop: loss.sqrt() + loop.module.bias.sum(), "weighs an item by the others"),
     "its own value": (lambda loss, loop: loss / loss.detach(), "by a number"),
+    "where it is large": (lambda loss, loop: torch.where(loss > 0, loss, 0 * loss), "weighs an item by the others"),
+    "flooding": (lambda loss, loop: (loss - 0.1).abs() + 0.1, "weighs an item by the others"),
     "a tensor": (lambda loss, loop: loss * torch.tensor(2.0), "by a number"),
     "twice": (lambda loss, loop: loss + loss, "by a number"),
     "the module's outputs": (
@@ -213,6 +216,17 @@ def backward_twice(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     value.backward()
 
 
+def passed_in_eval(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.loss(loop.private(inputs), targets).backward()
+    plain = nn.functional.cross_entropy(loop.private.eval()(inputs), targets)
+    assert float(plain.detach()) > 0, "a pass of it is allowed"
+    plain.backward()
+
+
+def converted(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
+    loop.private.double()(inputs.double())
+
+
 def forward_twice(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     loop.private(inputs)
     loop.private(inputs)
@@ -235,6 +249,11 @@ def skipped(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
         (lambda loop, x, y: loop.loss(loop.private(0.7 * x + 0.3 * x.flip(0)), y), "inputs that the private loader"),
         (lambda loop, x, y: loop.loss(loop.private(x.flip(0)), y.flip(0)), "inputs that the private loader drew"),
         (lambda loop, x, y: loop.loss(loop.private(x), y.flip(0).contiguous()), "targets that the private loader drew"),
+        (lambda loop, x, y: loop.private(x.sub_(x.mean(0))), "inputs that the private loader drew"),
+        (lambda loop, x, y: loop.loss(loop.private(x), y.copy_(y.flip(0).clone())), "targets that the private loader"),
+        (lambda loop, x, y: loop.loss(loop.private(x)[:1].expand(len(x), 3), y), "as it is, or a view"),
+        (passed_in_eval, "in the middle of a private step"),
+        (converted, "float32 parameters that make_private saw, '0.weight'"),
         (float16, "autocast with bfloat16"),
         (frozen_later, "'0.weight' was frozen"),
         (other_parameters, "parameters alone"),
@@ -252,7 +271,7 @@ def test_what_would_not_be_private_is_refused(misuse: Callable[..., None], messa
     with pytest.raises((PrivacyError, ModelError), match=message):
         misuse(loop, inputs, targets)
     assert torch.equal(loop.vector(), before)
-    released = misuse in (backward_twice, skipped, other_parameters, outputs_again, hidden_again)
+    released = misuse in (backward_twice, skipped, other_parameters, outputs_again, hidden_again, passed_in_eval)
     assert loop.engine.steps == released, "a release is counted, and made once"
 
 
@@ -363,6 +382,8 @@ def test_the_module_is_an_ordinary_one_outside_of_private_steps() -> None:
     with pytest.raises(ModelError, match="no engine has made private yet"):
         Loop(loop.module)
     Loop(copy.deepcopy(loop.module)).step()
+    with pytest.raises(ConfigError, match="steps of the state"):
+        loop.engine.load_state_dict({"plan": loop.engine.state_dict()["plan"]})
 
 
 def ordered(items: list[Any]) -> Any:
@@ -374,7 +395,12 @@ def mixed(items: list[Any]) -> Any:
     return 0.5 * inputs + 0.5 * inputs.roll(1, 0), targets
 
 
-@pytest.mark.parametrize("collate", [ordered, mixed])
+def scaled(items: list[Any]) -> Any:
+    inputs, targets = default_collate(items)
+    return inputs / inputs.abs().max(), targets
+
+
+@pytest.mark.parametrize("collate", [ordered, mixed, scaled])
 def test_a_collate_fn_that_sorts_or_mixes(collate: Any) -> None:
     with pytest.raises(ModelError, match="collate_fn that keeps the items"):
         Loop(data_loader=DataLoader(DATA, 8, collate_fn=collate))
@@ -727,3 +753,110 @@ def test_outputs_and_parameters_that_torch_does_not_see_are_named() -> None:
         Loop(fields, criterion=losses)
     with pytest.raises(ModelError, match="'encoder' by its parameters: they are read under torch.no_grad"):
         Loop(Code(quiet, encoder=nn.Linear(6, 6), head=nn.Linear(6, 3)))
+
+
+def padded(items: list[Any]) -> Any:
+    """To the longest, as a mapping in the batch."""
+    symbols, labels = (
+        nn.utils.rnn.pad_sequence([item[i] for item in items], True, fill) for i, fill in ((0, 0), (1, -1))
+    )
+    return UserDict(symbols=symbols), labels
+
+
+class Tagger(nn.Module):
+    """A class for each symbol; ``reads``: padding as well."""
+
+    def __init__(self, reads: bool = False) -> None:
+        super().__init__()
+        self.words, self.head, self.reads = nn.Embedding(9, 5, padding_idx=0), nn.Linear(5, 3), reads
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        hidden: Tensor = self.words(symbols)
+        result: Tensor = self.head(hidden + hidden.mean(1, keepdim=True) if self.reads else hidden)
+        return result.transpose(1, 2)
+
+
+def tagging(lengths: list[int], reads: bool) -> tuple[Any, Loop]:
+    items = [(torch.arange(n) % 8 + 1, torch.arange(n) % 3) for n in lengths]
+    criterion = nn.CrossEntropyLoss(ignore_index=-1)
+    loader = DataLoader(items, len(items), collate_fn=padded)  # type: ignore[arg-type]
+    return items, Loop(Tagger(reads), data_loader=loader, subjects=range(len(items)), criterion=criterion)
+
+
+def test_padding_adds_nothing_to_an_items_gradient(without_noise: None) -> None:
+    items, loop = tagging([2, 5, 3, 7, 4, 6], reads=False)
+    plain = copy.deepcopy(loop.module)
+    for symbols, labels in loop.loader.take(1):
+        loop.loss(loop.private(**symbols), labels).backward()
+    losses = [nn.functional.cross_entropy(plain(symbols[None]), labels[None]) for symbols, labels in items]
+    expected = torch.autograd.grad(torch.stack(losses).mean(), list(plain.parameters()))
+    for own, wanted in zip(loop.module.parameters(), expected, strict=True):
+        assert torch.allclose(own.grad, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", [[2, 5, 3, 7, 4, 6], [3] * 5 + [9] + [3] * 8], ids=["tried", "one that is not"])
+def test_padding_that_the_module_reads_is_refused(lengths: list[int]) -> None:
+    with pytest.raises(ModelError, match="do not read padding"):
+        next(tagging(lengths, reads=True)[1].loader.take(1))
+
+
+class ReadsLoss(nn.Linear):
+    def forward(self, rows: Tensor) -> Any:
+        return {"logits": super().forward(rows)}
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "message"),
+    [
+        (
+            nn.Linear(6, 3),
+            {"data_loader": DataLoader(TensorDataset(INPUTS, TARGETS, TARGETS), 8)},
+            "several targets are one",
+        ),
+        (ReadsLoss(6, 3), {"criterion": lambda output, _: output["loss"]}, "criterion does not take .*'loss'"),
+        (nn.LazyLinear(3), {}, "'weight' has none yet"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_the_remedy(module: nn.Module, options: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        Loop(module, **options)
+
+
+class OwnLoss(nn.Linear):
+    """As models of transformers are: given labels, they return their own mean loss beside the logits."""
+
+    def forward(self, rows: Tensor, labels: Tensor | None = None) -> Any:
+        logits = super().forward(rows)
+        return {"logits": logits} | ({} if labels is None else {"loss": nn.functional.cross_entropy(logits, labels)})
+
+
+def test_a_module_that_returns_its_own_loss_too(without_noise: None) -> None:
+    loop = Loop(OwnLoss(6, 3), criterion=lambda o, t: nn.functional.cross_entropy(o["logits"], t, reduction="none"))
+    before = loop.vector()
+    for inputs, targets in loop.loader.take(1):
+        loop.loss(loop.private(inputs, labels=targets), targets).backward()
+        loop.optimizer.step()
+    assert not torch.equal(loop.vector(), before)
+
+
+def test_gradients_may_be_asked_for(without_noise: None) -> None:
+    loop = Loop()
+    for inputs, targets in loop.loader.take(1):
+        found = torch.autograd.grad(loop.loss(loop.private(inputs), targets), list(loop.module.parameters()))
+    assert torch.allclose(torch.cat([each.flatten() for each in found]), gradient(plain), atol=1e-5)
+    assert loop.engine.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"clip_norm": "1"}, "clip_norm to be above 0"),
+        ({"clip_norm": torch.tensor(1.0)}, "clip_norm to be above 0"),
+        ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, "at least one item"),
+        ({"module": torch.relu}, "an nn.Module of torch"),
+    ],
+)
+def test_what_clip_sum_cannot_take_is_named(wrong: dict[str, Any], message: str) -> None:
+    given = {"module": nn.Linear(6, 3), "inputs": INPUTS, "targets": TARGETS, "clip_norm": 1.0}
+    with pytest.raises((ConfigError, ModelError), match=message):
+        subjectdp.clip_sum(**given | wrong)

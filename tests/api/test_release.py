@@ -198,6 +198,7 @@ WRONG |= {"learning_rate": 0.0, "sampling_probability": 1.5}
     [
         *(({name: value}, name) for name, value in WRONG.items()),
         ({"clip": "update", "trust": "central"}, "trust"),
+        *(({"seed": seed}, "seed to be a whole number") for seed in (-1, 1.5, "a")),
         ({"optimizer": "sgd", "momentum": 0.5}, "momentum to be .* left out with optimizer='sgd'"),
         *((noises, "one of noise_multiplier and epsilon") for noises in ({"noise_multiplier": None}, {"epsilon": 1.0})),
     ],

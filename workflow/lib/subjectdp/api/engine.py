@@ -6,9 +6,9 @@ import inspect
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,24 +18,25 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from subjectdp.api.accounting import account, calibrate, mechanism
+from subjectdp.api.collated import Padding, places_to_try, tried_batch
 from subjectdp.api.counts import Counts
 from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
 from subjectdp.api.private_step import PrivateLoss, PrivateModule, PrivateStep, item_losses, refuse_second_training
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
-from subjectdp.engine.batches import autocast_on, number_of, of_items, taken, tensors_in
+from subjectdp.engine.batches import autocast_on, number_of, taken
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layout import Layout, refuse_by_name, replace_batch_norm
-from subjectdp.engine.probe import check_model, copied, find_layout, tried_positions
+from subjectdp.engine.probe import check_model, check_padding, copied, find_layout
 from subjectdp.errors import (
     ConfigError,
-    DataError,
     ModelError,
     PrivacyError,
     check_numbers,
     expected,
+    number,
     unknown,
     whole_number,
 )
@@ -181,7 +182,9 @@ class SubjectPrivacyEngine(Spending):
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         _check_module(module, optimizer)
-        engine, check = trained_engine(module, criterion, data_loader, 2 * batch_size, check_model, settings.fix)
+        engine, check, padding = trained_engine(
+            module, criterion, data_loader, 2 * batch_size, check_model, settings.fix
+        )
         grouped = settings.clip == "subject"
 
         def try_again() -> None:
@@ -191,7 +194,7 @@ class SubjectPrivacyEngine(Spending):
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
         sampler = Sampler(plan, positions, owners, grouped, 2 * batch_size, self._seed)
-        loader = PrivateLoader(data_loader, sampler, step, self._next_draw)
+        loader = PrivateLoader(data_loader, sampler, step, self._next_draw, padding)
         optimizer.register_step_pre_hook(step.before_optimizer_step)
         self._plan, self._settings = plan, settings
         return PrivateModule(module, step).train(module.training), optimizer, PrivateLoss(step), loader
@@ -210,8 +213,9 @@ class SubjectPrivacyEngine(Spending):
         """
         if state.get("plan") != plain(self.plan):
             raise PrivacyError("Expected the state of an engine with the same data, sampling, clipping and noise.")
-        self._steps = max(self._steps, int(state["steps"]))
-        self._draws = max(self._draws, int(state.get("draws", state["steps"])))
+        steps = whole_number("steps of the state", state.get("steps"), 0)
+        self._steps = max(self._steps, steps)
+        self._draws = max(self._draws, int(state.get("draws", steps)))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError(
@@ -281,14 +285,16 @@ def clip_sum(
         ConfigError: a clip norm that is not positive, or subjects of another number.
         DataError: a subject that is missing.
     """
-    if not clip_norm > 0:
-        raise expected("clip_norm", clip_norm, "positive")
+    if not (isinstance(clip_norm, float) and clip_norm == float("inf")):
+        clip_norm = number("clip_norm", clip_norm)
     check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
     items = number_of(targets)
+    if not items:
+        raise expected("inputs", "no items", "at least one item")
     if number_of(inputs) != items:
         raise expected("inputs", f"{number_of(inputs)} items", f"as many items as targets, {items}")
-    some, wanted = (taken(values, _tried(items)) for values in (inputs, targets))
+    some, wanted = (taken(values, places_to_try(items)) for values in (inputs, targets))
     layout = find_layout(module, trained_parameters(module), some)
     flat = FlatParameters(copied(module).train(module.training), layout.trained)
     engine = ClippingEngine(flat, item_loss=losses, layout=layout)
@@ -339,12 +345,16 @@ def _coin(subjects: int, batch_size: int, settings: PrivacySettings) -> float:
 
 def check_parameters(module: nn.Module) -> None:
     """Raises ModelError for parameters that cannot live in one float32 vector."""
+    if not isinstance(module, nn.Module):
+        raise expected("module", type(module).__name__, "an nn.Module of torch", ModelError)
     parameters = trained_parameters(module)
     if not parameters:
         raise ModelError("Expected a module with parameters that require a gradient.")
     if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
         raise ModelError("Expected a module as it was before torch.jit: its layers cannot be seen.")
     for name, parameter in parameters.items():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ModelError(f"Expected parameters with values, {name!r} has none yet: call the module on items first.")
         if parameter.dtype is not torch.float32:
             raise ModelError(f"Expected float32 parameters to train, {name!r} is {parameter.dtype}.")
     places = [parameter.data_ptr() for parameter in parameters.values() if parameter.numel()]
@@ -358,11 +368,6 @@ def check_parameters(module: nn.Module) -> None:
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """Those that require a gradient, by name."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
-
-
-def _tried(items: int) -> list[int]:
-    """Positions of the items to try: at least three, some twice where there are fewer."""
-    return (tried_positions(items) * 3)[: max(3, len(tried_positions(items)))]
 
 
 def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
@@ -380,43 +385,6 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any]:
-    """Inputs and targets of a few items from all over the data set, as the loader hands them over.
-
-    Raises:
-        DataError: no (inputs, targets).
-        ModelError: a ``collate_fn`` that sorts or mixes items.
-    """
-    dataset: Any = loader.dataset
-    items = [dataset[i] for i in _tried(len(dataset))]
-    batch = loader.collate_fn(items)
-    for order in (list(range(len(items)))[::-1], [*range(1, len(items)), 0]):
-        again = tensors_in(loader.collate_fn([items[i] for i in order]))
-        for given, other in zip(tensors_in(batch), again, strict=True):
-            if given.shape[:1] != (len(items),) or not torch.equal(given[order].nan_to_num(), other.nan_to_num()):
-                raise ModelError(
-                    "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, "
-                    "mixes or drops them. Change items in the data set, or in the module."
-                )
-    return inputs_and_targets(batch, device)
-
-
-def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
-    """Of a batch: (inputs, ..., targets), or a mapping with ``labels``. Raises DataError for anything else."""
-    if isinstance(batch, Mapping) and "labels" in batch:
-        found: Any = ({name: each for name, each in batch.items() if name != "labels"}, batch["labels"])
-    elif isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
-        found = (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
-    else:
-        kinds = type(batch).__name__
-        if isinstance(batch, list | tuple):
-            kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
-        allowed = "tensors, (inputs, targets), or a mapping with labels"
-        raise expected("a batch of the data loader", kinds, allowed, DataError)
-    inputs, targets = (of_items(values, lambda tensor: tensor.to(device)) for values in found)
-    return of_items(inputs, lambda tensor: tensor.float() if tensor.dtype is torch.float64 else tensor), targets
-
-
 def trained_engine(
     module: nn.Module,
     criterion: Any,
@@ -424,8 +392,10 @@ def trained_engine(
     capacity: int,
     check: Callable[..., list[str]],
     fix: bool,
-) -> tuple[ClippingEngine, Callable[[], object]]:
+) -> tuple[ClippingEngine, Callable[[], object], Padding]:
     """The engine of a module that has been tried, and what tries it again; warns of what is slow or not trained.
+
+    Last what tries batches that pad, to be called with each.
 
     Args:
         module, criterion, loader, fix: as of :class:`SubjectPrivacyEngine`.
@@ -442,11 +412,15 @@ def trained_engine(
         tell(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.")
     refuse_by_name(module)
     losses, trained = item_losses(criterion), trained_parameters(module)
-    inputs, targets = tried_batch(loader, next(iter(trained.values())).device)
+    padding = Padding(loader, next(iter(trained.values())).device)
+    inputs, targets = tried_batch(loader, padding.device)
     items_apart = check is check_model
     layout = find_layout(module, trained, inputs) if items_apart else Layout(frozenset(trained), frozenset())
     if unused := check(module, losses, inputs, targets, layout):
         tell(f"The loss of the items tried does not depend on {', '.join(unused)}: trained by noise alone.")
+    if items_apart:
+        padding.check = lambda whole, alone: check_padding(module, losses, layout, whole, alone)
+        padding(places_to_try(len(cast(Any, loader.dataset))), (inputs, targets))
     engine = ClippingEngine(FlatParameters(module, layout.trained), capacity, losses, layout)
     if layout.alone:
         modules = ", ".join(name or "the whole module" for name in layout.alone)
@@ -454,4 +428,4 @@ def trained_engine(
     if items_apart and (slow := engine.followed):
         names = ", ".join(slow[:6]) + (f" and {len(slow) - 6} more" if len(slow) > 6 else "")
         tell(f"No layer rule covers {names}: their clipping is exact, and may be slower.")
-    return engine, lambda: check(module, losses, inputs, targets, layout)
+    return engine, lambda: check(module, losses, inputs, targets, layout), padding

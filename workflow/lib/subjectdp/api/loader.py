@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
+from subjectdp.api.collated import Padding
 from subjectdp.api.private_step import Draw, PrivateStep
 from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts
 from subjectdp.errors import DataError, PrivacyError, expected
@@ -78,9 +79,15 @@ class PrivateLoader:
     """
 
     def __init__(
-        self, loader: DataLoader[Any], sampler: Sampler, step: PrivateStep, next_draw: Callable[[], int]
+        self,
+        loader: DataLoader[Any],
+        sampler: Sampler,
+        step: PrivateStep,
+        next_draw: Callable[[], int],
+        padding: Padding,
     ) -> None:
         self._loader, self._sampler, self._step, self._next_draw = loader, sampler, step, next_draw
+        self._padding = padding
         self._live = 0
         self.dataset = loader.dataset
 
@@ -121,7 +128,9 @@ class PrivateLoader:
         )
         for batch in batches:
             self._check_live(own)
-            self._step.begin(pending.popleft(), batch)
+            draw = pending.popleft()
+            self._padding(draw.positions, batch)
+            self._step.begin(draw, batch)
             yield batch
             del batch  # before the next one is loaded
         self._check_live(own)

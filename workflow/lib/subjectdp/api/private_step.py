@@ -85,6 +85,7 @@ class PrivateStep:
             )
         self.abandon()
         self._draw, self._batch = draw, tensors_in(batch)
+        self._loaded = [each._version for each in self._batch]
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -138,8 +139,8 @@ class PrivateStep:
         """The losses of the items (B,), of the model's own output and the loaded targets."""
         if not self._own or self._batch is None:
             raise PrivacyError("Expected the output of the model that make_private returned, for the batch at hand.")
-        held = {each.untyped_storage().data_ptr() for each in tensors_in(self._output)}
-        views = all(each.untyped_storage().data_ptr() in held for each in tensors_in(outputs))
+        held = {_memory(each) for each in tensors_in(self._output)}
+        views = all(_memory(each) in held for each in tensors_in(outputs))
         if not views or [each._version for each in self._own] != self._versions:
             raise PrivacyError(
                 "Expected the output of the private model as it is, or a view of it. What else is done to it belongs "
@@ -232,10 +233,12 @@ class PrivateStep:
                 raise PrivacyError(
                     f"Expected the parameters that make_private saw, {name!r} was {change} since: make a new engine."
                 )
-        replaced = next((name for name, each in trained.items() if present.get(name) is not each), None)
+        own = ((name, each, present.get(name)) for name, each in trained.items())
+        replaced = next((name for name, each, now in own if now is not each or now.dtype is not torch.float32), None)
         if replaced is not None:
             raise PrivacyError(
-                f"Expected the parameters that make_private saw, {replaced!r} was replaced since: make a new engine."
+                f"Expected the float32 parameters that make_private saw, {replaced!r} was replaced since: make a new "
+                "engine."
             )
         refuse_by_name(self.engine.flat.model)  # frozen statistics may have been thawed
         kind = self.engine.flat.vector.device.type
@@ -256,8 +259,9 @@ class PrivateStep:
         """The loop may move, convert and reshape what the loader drew; what mixes, sorts or drops items is refused."""
         self._check_flags(given, kind, ())
         loaded = self._batch or []
+        changed = [each._version for each in loaded] != self._loaded  # in place
         for tensor in tensors_in(given):
-            if not any(tensor is each or _equal(tensor, each) for each in loaded):
+            if changed or not any(tensor is each or _equal(tensor, each) for each in loaded):
                 sizes = ", ".join(str(len(each)) for each in loaded if each.dim())
                 items = f" of {len(tensor)} items (the batch has {sizes})" if tensor.dim() else ""
                 raise PrivacyError(
@@ -274,11 +278,19 @@ def _equal(given: Tensor, loaded: Tensor) -> bool:
     return bool(((own == other) | (own.isnan() & other.isnan())).all())
 
 
+def _memory(output: Tensor) -> tuple[Any, ...]:
+    """Where a tensor lies, and how its items follow one another there: a view that moves items has another way."""
+    items = output.shape[:1]
+    return output.untyped_storage().data_ptr(), items, None if items == (1,) else output.stride()[:1]
+
+
 def guard(module: nn.Module, owner: Any) -> None:
     """Marks the module and its trained parts as those of a training, ``owner``, which says whether it is ``busy``."""
     for each in module.modules():
         if any(parameter.requires_grad for parameter in each.parameters()):
-            each.register_forward_pre_hook(PlainPassGuard(owner))
+            own = PlainPassGuard(owner)
+            each.register_forward_pre_hook(own)
+            each.register_forward_hook(own.after)
 
 
 def refuse_second_training(module: nn.Module) -> None:
@@ -292,9 +304,10 @@ def refuse_second_training(module: nn.Module) -> None:
 
 
 class PlainPassGuard:
-    """A hook that refuses a plain training pass of the module, or of a part, in the middle of a private step.
+    """Hooks that refuse a plain training pass of the module, or of a part, in the middle of a private step.
 
-    Copies of the module have one that guards nothing.
+    In eval mode a pass is allowed, and its gradient is not: the optimiser would see it beside the private one. Those
+    of copies guard nothing.
     """
 
     changes_nothing = True  # for layer rules
@@ -304,10 +317,21 @@ class PlainPassGuard:
 
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         if self.step is not None and self.step.busy and module.training and torch.is_grad_enabled():
-            raise PrivacyError(
-                "Expected the model that make_private returned, the module itself, or a part of it, was called in the "
-                "middle of a private step: nothing would clip its gradient."
-            )
+            self.refuse()
+
+    def after(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        """Lets no gradient through the outputs."""
+        if self.step is not None and self.step.busy and torch.is_grad_enabled():
+            for each in tensors_in(outputs):
+                if each.requires_grad:
+                    each.register_hook(self.refuse)  # type: ignore[no-untyped-call]
+
+    def refuse(self, gradient: Tensor | None = None) -> None:
+        """Raises PrivacyError."""
+        raise PrivacyError(
+            "Expected the model that make_private returned, the module itself, or a part of it, was called in the "
+            "middle of a private step: nothing would clip its gradient."
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return PlainPassGuard, ()
@@ -416,14 +440,14 @@ class _Backward(torch.autograd.Function):
 _SUMS = {"add", "sub", "rsub", "neg", "negative", "iadd", "isub", "radd"}
 _FACTORS = {"mul", "rmul", "div", "truediv", "true_divide", "imul", "itruediv", "multiply", "divide"}
 _OF_ONE_NUMBER = {"mean", "sum", "float"}  # as in loops around losses of items
-_OF_THE_GRAPH = {"backward", "get", "register_hook", "retain_grad"}
+_OF_THE_GRAPH = {"backward", "grad", "get", "register_hook", "retain_grad"}
 
 
 class PrivateMean(Tensor):
     """The mean loss: one number may scale it in all steps, terms without items be added, and ``backward()`` is private.
 
-    Any other function of it gives a plain number without gradient: a factor that depends on the items' losses, as in
-    ``loss ** 2``, would be a bound that depends on the data.
+    Any other function of it gives a number to look at, without gradient: a factor that depends on the items' losses, as
+    in ``loss ** 2``, would be a bound that depends on the data.
     """
 
     @classmethod
@@ -444,26 +468,40 @@ class PrivateMean(Tensor):
                 plain = tree_map(
                     lambda each: each.detach().as_subclass(Tensor) if isinstance(each, cls) else each, args
                 )
-                return func(*plain, **kwargs)
+                result = func(*plain, **kwargs)
+            return result.as_subclass(ChangedMean) if isinstance(result, Tensor) else result
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
 class PlainMean(Tensor):
     """The mean loss of a pass that no private step can train on; ``backward()`` says why."""
 
+    reason = (
+        "Expected the loss of a training pass for a batch of the private loader. A model in eval mode, as "
+        "from_pretrained returns it, or under no_grad has none: call model.train() before the loop."
+    )
+
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Raises PrivacyError."""
-        raise PrivacyError(
-            "Expected the loss of a training pass for a batch of the private loader. A model in eval mode, as "
-            "from_pretrained returns it, or under no_grad has none: call model.train() before the loop."
-        )
+        raise PrivacyError(self.reason)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(each, PrivateMean) for each in types):
+            return NotImplemented  # left to that class
         with torch._C.DisableTorchFunctionSubclass():
             plain = tree_map(lambda each: each.as_subclass(Tensor) if isinstance(each, cls) else each, args)
             result = func(*plain, **(kwargs or {}))
         return result.as_subclass(cls) if func.__name__.strip("_") in _SUMS | _FACTORS else result
+
+
+class ChangedMean(PlainMean):
+    """Another function of the private loss than a multiple; ``backward()`` says why it has no gradient."""
+
+    reason = (
+        "Expected the private loss times one number, plus terms without items, before backward(): another function of "
+        "it, such as a power or a minimum, weighs an item by the others' losses. Put it into the criterion."
+    )
 
 
 def _unreduced(criterion: Any) -> tuple[Any, str | None]:
@@ -483,7 +521,8 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
 def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
 
-    An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``.
+    An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``; those
+    at the criterion's ``ignore_index`` are left out.
     ModelError for a criterion that has parameters to train.
     """
     criterion, reduction = _unreduced(criterion)
@@ -491,7 +530,7 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     def losses(outputs: Any, targets: Any) -> Tensor:
         try:
             each: Tensor = criterion(outputs, targets)
-        except (TypeError, ValueError, IndexError, RuntimeError) as problem:
+        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
             raise ModelError(
                 f"The criterion does not take the module's outputs {_shapes(outputs)} and targets {_shapes(targets)}: "
                 f"{problem}. What the loop does to them in between belongs into the module or into the criterion."
@@ -501,7 +540,9 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
         # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
         same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
         if same and reduction is not None:
-            return each.flatten(1).sum(1) if reduction in ("sum", "batchmean") else each.flatten(1).mean(1)
+            own, ignored = each.flatten(1), getattr(criterion, "ignore_index", None)
+            read = own.shape[1] if ignored is None else (targets != ignored).flatten(1).sum(1).clamp_min(1)
+            return own.sum(1) if reduction in ("sum", "batchmean") else own.sum(1) / read
         if tuple(each.shape) != (items,):
             allowed = (
                 f"one for each item, shape ({items},): leave out mean and sum, and give outputs {_shapes(outputs)} and "

@@ -20,8 +20,9 @@ from torch.utils.data import DataLoader
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.api.accounting import mechanism, words_of_the_api
+from subjectdp.api.collated import Padding, inputs_and_targets
 from subjectdp.api.counts import Counts
-from subjectdp.api.engine import TRIED_AGAIN, check_parameters, inputs_and_targets, trained_engine, trained_parameters
+from subjectdp.api.engine import TRIED_AGAIN, check_parameters, trained_engine, trained_parameters
 from subjectdp.api.loader import check_loader
 from subjectdp.api.private_step import guard, refuse_second_training
 from subjectdp.api.report import Spending, plain
@@ -146,6 +147,7 @@ class ReleaseSettings:
             if getattr(self, name) not in values:
                 raise unknown(name, str(getattr(self, name)), values)
         whole_number("rounds", self.rounds)
+        whole_number("seed", self.seed or 0, 0)
         numbers = ("clip_norm", "delta", "epsilon", "learning_rate", "averaged_rounds")
         from_zero = ("noise_multiplier", "momentum")
         check_numbers(self, ("local_steps", "items", "silos_per_subject"), numbers, from_zero)
@@ -234,7 +236,7 @@ class SubjectRelease(Spending):
         self.silos, self._loads = counts.silos, 0
         # where gradients are clipped the items are kept apart; where updates are, the passes of different people
         check = check_model if settings.clip == "gradient" else check_keeps_nothing
-        engine, self._try = trained_engine(
+        engine, self._try, padding = trained_engine(
             module, criterion, data_loader, data_loader.batch_size or 1, check, settings.fix
         )
         name = cast(Any, settings.optimizer)
@@ -242,7 +244,7 @@ class SubjectRelease(Spending):
             rule=algorithm(self.plan.mechanism.algorithm, None).round_rule(self.plan),
             plan=self.plan,
             partition=partition,
-            data=cast(DeviceDataset, _Items(data_loader, engine.flat.vector.device)),
+            data=cast(DeviceDataset, _Items(data_loader, padding)),
             engine=engine,
             seed=self._seed,
             noise_name="SubjectRelease of one's own module",
@@ -339,8 +341,8 @@ class SubjectRelease(Spending):
 class _Items:
     """Batches of anyone's data set, by position, for :mod:`subjectdp.training`."""
 
-    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
-        self._loader, self._device = loader, device
+    def __init__(self, loader: DataLoader[Any], padding: Padding) -> None:
+        self._loader, self._padding, self._device = loader, padding, padding.device
 
     def batch(self, addresses: NDArray[np.int32]) -> tuple[Any, Any]:
         """Inputs and targets of those items, on the device."""
@@ -353,6 +355,7 @@ class _Items:
                 raise expected(
                     "items of a batch", tuple(tensor.shape), f"{len(items)} in the first dimension", DataError
                 )
+        self._padding(addresses.tolist(), moved)
         return moved
 
 

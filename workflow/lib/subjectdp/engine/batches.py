@@ -64,9 +64,15 @@ def laid_out(inputs: Any) -> Any:
     return inputs.contiguous(memory_format=torch.channels_last) if image else inputs
 
 
+def _in_dicts(values: Any) -> Any:
+    """A structure with a dict in place of each mapping, as torch knows no others: those of tokenizers too."""
+    plain = dict(values) if isinstance(values, Mapping) else values
+    return tree_map(lambda each: _in_dicts(each) if isinstance(each, Mapping) else each, plain)
+
+
 def leaves_of(values: Any) -> list[Any]:
     """All values of a structure."""
-    return tree_leaves(dict(values) if isinstance(values, Mapping) else values)
+    return tree_leaves(_in_dicts(values))
 
 
 def tensors_in(values: Any) -> list[Tensor]:
@@ -76,8 +82,7 @@ def tensors_in(values: Any) -> list[Tensor]:
 
 def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
     """The inputs with each of their tensors changed."""
-    plain = dict(inputs) if isinstance(inputs, Mapping) else inputs
-    return tree_map(lambda each: change(each) if isinstance(each, Tensor) else each, plain)
+    return tree_map(lambda each: change(each) if isinstance(each, Tensor) else each, _in_dicts(inputs))
 
 
 def taken(inputs: Inputs, items: Any) -> Any:

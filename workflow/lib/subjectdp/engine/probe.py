@@ -76,6 +76,28 @@ def check_keeps_nothing(
     return []
 
 
+def check_padding(model: nn.Module, item_loss: ItemLoss, layout: Layout, whole: Any, alone: list[Any]) -> None:
+    """Tries items that a batch (inputs, targets) pads as they are by themselves: ``alone``, with places in the batch.
+
+    Raises ModelError where an item has another gradient then: how far it is padded depends on the others.
+    """
+    with in_words("The module"), _generators_kept(), torch.enable_grad():
+        flat = FlatParameters(_without_dropout(copied(model), whole[0]), layout.trained)
+        engine = ClippingEngine(flat, item_loss=item_loss, layout=layout)
+        for place, own in alone:
+            found = []
+            for batch in (taken(whole, [place]), own):
+                _seed()
+                found.append(engine.gradient_sum(*batch))
+            try:
+                _compare(engine, *found)
+            except ModelError as problem:
+                raise ModelError(
+                    "Expected a model and a loss that do not read padding: an item's gradient changes with the longest "
+                    "item of its batch. Mask it (ignore_index in the criterion), or pad all items to one length."
+                ) from problem
+
+
 def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:
     """The layout of a model in training, by a copy; the model and all generators are left as they are.
 

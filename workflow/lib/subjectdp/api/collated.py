@@ -1,0 +1,87 @@
+"""What a loader's ``collate_fn`` makes of items: each must be there by itself, whatever the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from subjectdp.engine.batches import of_items, tensors_in
+from subjectdp.engine.probe import TRIED, tried_positions
+from subjectdp.errors import DataError, ModelError, expected
+
+
+def places_to_try(items: int) -> list[int]:
+    """Positions of the items to try: at least three, some twice where there are fewer."""
+    return (tried_positions(items) * 3)[: max(3, len(tried_positions(items)))]
+
+
+def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any]:
+    """Inputs and targets of a few items from all over the data set, as the loader hands them over.
+
+    Raises:
+        DataError: no (inputs, targets).
+        ModelError: a ``collate_fn`` that sorts or mixes items.
+    """
+    dataset: Any = loader.dataset
+    items = [dataset[i] for i in places_to_try(len(dataset))]
+    batch, places = loader.collate_fn(items), range(len(items))
+    for order in ([*places][::-1], [*places[1:], 0], *([place] for place in places)):
+        again = tensors_in(loader.collate_fn([items[i] for i in order]))
+        for given, other in zip(tensors_in(batch), again, strict=True):
+            padded = len(order) == 1 and given.shape[1:] != other.shape[1:]  # left to Padding
+            same = padded or torch.equal(given[order].nan_to_num(), other.nan_to_num())
+            if given.shape[:1] != (len(items),) or not same:
+                raise ModelError(
+                    "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, "
+                    "mixes or drops them. Change items in the data set, or in the module."
+                )
+    return inputs_and_targets(batch, device)
+
+
+def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
+    """Of a batch: (inputs, ..., targets), or a mapping with ``labels``. Raises DataError for anything else."""
+    if isinstance(batch, Mapping) and "labels" in batch:
+        found: Any = ({name: each for name, each in batch.items() if name != "labels"}, batch["labels"])
+    elif isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
+        found = (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
+    else:
+        kinds = type(batch).__name__
+        if isinstance(batch, list | tuple):
+            kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
+        allowed = "tensors, (inputs, targets), or a mapping with labels"
+        raise expected("a batch of the data loader", kinds, allowed, DataError)
+    inputs, targets = (of_items(values, lambda tensor: tensor.to(device)) for values in found)
+    return of_items(inputs, lambda tensor: tensor.float() if tensor.dtype is torch.float64 else tensor), targets
+
+
+class Padding:
+    """Tries, on the first batch that pads, whether its items' gradients are theirs alone.
+
+    How far an item is padded depends on the longest of its batch: a module that reads the padding mixes items.
+    """
+
+    check: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
+        self.device, self._loader, self._seen = device, loader, set[Any]()
+
+    def __call__(self, places: Sequence[int], batch: Any) -> None:
+        """Tries a batch, of the items at those places. Raises ModelError where padding changes a gradient."""
+        if self.check is None or _sizes(batch) in self._seen:
+            return
+        self._seen.add(_sizes(batch))
+        items = [self._loader.dataset[place] for place in places]
+        whole = inputs_and_targets(self._loader.collate_fn(items), self.device)
+        alone = [(i, inputs_and_targets(self._loader.collate_fn([item]), self.device)) for i, item in enumerate(items)]
+        padded = [each for each in alone if _sizes(each[1]) != _sizes(whole)]
+        if padded:
+            padded.sort(key=lambda each: sum(tensor.numel() for tensor in tensors_in(each[1])))
+            self.check(whole, padded[:TRIED])
+            self.check = None  # the module has been seen to leave padding alone
+
+
+def _sizes(batch: Any) -> tuple[torch.Size, ...]:
+    return tuple(each.shape[1:] for each in tensors_in(batch))

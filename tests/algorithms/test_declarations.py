@@ -6,10 +6,10 @@ import pytest
 
 from accounting import plans
 from algorithms import tiny
-from subjectdp.algorithms.base import SiloTask
+from subjectdp.algorithms.base import DP_SGD, SiloTask, declare
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, mechanism
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.plan.plan import AccountingMode, Mechanism, NoiseDistribution, TrustModel
+from subjectdp.plan.plan import AccountingMode, Clipping, Mechanism, NoiseDistribution, TrustModel
 
 PAPERS = [
     ("fed_avg", None, plans.FED_AVG),
@@ -75,6 +75,13 @@ def test_a_plan_that_no_round_executes_is_refused() -> None:
     integers = replace(plan.settings, noise_distribution=NoiseDistribution.SKELLAM)
     with pytest.raises(ConfigError, match="gaussian with algorithm local_item_dp"):
         algorithm("local_item_dp").round_rule(replace(plan, settings=integers))
+
+
+def test_a_fact_in_words_is_the_member_of_its_enum() -> None:
+    """They compare equal, and the accountant asks which it is."""
+    words = replace(DP_SGD, trust="secure_aggregation", clipping="per_item")  # type: ignore[arg-type]
+    for facts in declare("mine", "Mine", words, rounds=()).mechanisms:
+        assert facts.trust is TrustModel.SECURE_AGGREGATION and facts.clipping is Clipping.PER_ITEM
 
 
 def test_a_file_that_declares_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,15 @@ where these do not differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from subjectdp.errors import PrivacyError, expected
+from pydantic import TypeAdapter, ValidationError
+
+from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError, expected
+from subjectdp.plan import rules
 from subjectdp.plan.plan import (
     AccountingMode,
     Adjacency,
@@ -95,7 +98,7 @@ class LocalStep(Protocol):
         """σ of the step; data dependent only where the plan's noise rule says so. Of k fused steps the last has it."""
 
     def add_noise(self, total: Vector, noise_multiplier: float) -> Vector:
-        """total + N(0, σ²C² I), with randomness keyed by (seed, algorithm, round, silo, step)."""
+        """total + N(0, σ²C² I), once, with randomness keyed by (seed, algorithm, round, silo, step)."""
 
     def divisor(self, batch: Batch) -> float:
         """What the plan divides the noisy sum by: a public constant, unless its divisor rule says otherwise."""
@@ -127,7 +130,7 @@ class Server(Protocol):
         """Σ of the participating silos' divisors: the public divisor of a sum over silos."""
 
     def add_noise(self, total: Vector) -> Vector:
-        """total + N(0, σ²C² I), the server's own noise of the round."""
+        """total + N(0, σ²C² I), once: the server's own noise of the round."""
 
     def set_model(self, model: Vector) -> None:
         """θ becomes ``model`` (through the server optimiser, if one is configured)."""
@@ -325,10 +328,60 @@ def declare(
     """
     by_mode = [ByMode(facts, facts) if isinstance(facts, Mechanism) else facts for facts in variants]
     mechanisms = tuple(
-        replace(facts, algorithm=name, mode=mode)
+        _checked(replace(facts, algorithm=name, mode=mode))
         for variant in by_mode
         for mode, facts in ((AccountingMode.AS_PUBLISHED, variant.as_published), (AccountingMode.SOUND, variant.sound))
     )
     if of_updates is not None:
-        of_updates = replace(of_updates, algorithm=name, mode=AccountingMode.SOUND)
-    return Algorithm(name, label, mechanisms, rounds, of_updates, reads)
+        of_updates = _checked(replace(of_updates, algorithm=name, mode=AccountingMode.SOUND))
+    found = Algorithm(name, label, mechanisms, rounds, of_updates, reads)
+    for problem in _unread(found):
+        raise problem
+    return found
+
+
+_FACTS = TypeAdapter(Mechanism)
+
+
+def _checked(facts: Mechanism) -> Mechanism:
+    """The facts with members of the enums in the place of their words, which compare equal and are not the same."""
+    try:
+        return _FACTS.validate_python(asdict(facts))
+    except ValidationError as problem:
+        raise ConfigError("\n".join(rules.lines(problem))) from None
+
+
+def _unread(found: Algorithm) -> Iterator[SubjectDPError]:
+    """What of a declaration, or of the settings that it says it reads, nothing would ever read."""
+    name, first = found.name, found.mechanisms[0]
+    for key in ("rounds", "reads"):
+        given: object = getattr(found, key)
+        if not isinstance(given, tuple):
+            yield expected(f"{key} of {name}", given, "a tuple, with a comma behind its only member")
+    kinds = [(rule.server_noise, rule.of_updates, rule.silo_task is SiloTask.INTEGER_STEPS) for rule in found.rounds]
+    if len(set(kinds)) < len(kinds):
+        allowed = "one for each server_noise, of_updates and kind of noise: variants differ in facts alone"
+        yield expected(f"rounds of {name}", kinds, allowed)
+    for facts in found.mechanisms:
+        if (facts.claimed_unit is None) != (facts.noise_rule is NoiseRule.NONE):
+            yield expected(
+                f"noise_rule of {facts.title}", facts.noise_rule, "none where claimed_unit is None, and only there"
+            )
+    variants = [facts.variant for facts in found.mechanisms if facts.mode is first.mode]
+    if len(set(variants)) < len(variants):
+        yield expected(f"variants of {name}", variants, "named differently")
+    shared = {
+        (facts.claimed_unit is None, facts.samples_subjects, facts.one_step_per_round) for facts in found.mechanisms
+    }
+    if len(shared) > 1:
+        allowed = "alike for all variants and modes: no claim, samples_subjects, one_step_per_round"
+        yield expected(f"facts of {name}", shared, allowed)
+    reading = {
+        "subject.sampling_probability": first.samples_subjects,
+        "subject.items": first.samples_subjects,
+        "subject.weights": any(facts.shared_budget for facts in found.mechanisms),
+        "joint.clipping": found.of_updates is not None,
+    }
+    unread = [key for key, read in reading.items() if not read and found.reads_key(key)]
+    if unread:
+        yield expected(f"reads of {name}", found.reads, f"without {', '.join(unread)}, which its facts have no use for")

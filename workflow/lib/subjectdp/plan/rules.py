@@ -56,7 +56,7 @@ def check_ranges(settings: PlanSettings) -> None:
     try:
         _SETTINGS.validate_python(settings)
     except ValidationError as problem:
-        raise ConfigError("\n".join(_lines(problem))) from None
+        raise ConfigError("\n".join(lines(problem))) from None
 
 
 def problems(mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enforced: bool) -> Iterator[SubjectDPError]:
@@ -70,7 +70,8 @@ def problems(mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enfor
         yield from _joint_noise(mechanism, settings)
 
 
-def _lines(problem: ValidationError) -> Iterator[str]:
+def lines(problem: ValidationError) -> Iterator[str]:
+    """A line for each value of a dataclass that is out of range."""
     for details in problem.errors():
         key = ".".join(str(part) for part in details["loc"])
         allowed = details["msg"].removeprefix("Input should be ")

@@ -252,6 +252,7 @@ def local_step(step):
     batch = step.sample_batch()
     return step.add_noise(step.clipped_sum(batch), step.noise_multiplier(batch)) / step.divisor(batch)
 
+DP_SGD = replace(DP_SGD, reference="a paper")
 ALGORITHM = declare("mine", "Mine", DP_SGD, rounds=(RoundRule(local_step),), reads=())
 """
 
@@ -259,7 +260,7 @@ ALGORITHM = declare("mine", "Mine", DP_SGD, rounds=(RoundRule(local_step),), rea
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
-        ("DP_SGD, rounds", "DP_SGDD, rounds", "mine.py, line 8: NameError: name 'DP_SGDD'"),
+        ("DP_SGD, rounds", "DP_SGDD, rounds", "mine.py, line 9: NameError: name 'DP_SGDD'"),
         ("batch = ", "batch == ", "mine.py, line 5: NameError: name 'batch' is not defined"),
         (
             "clipped_sum",
@@ -271,8 +272,8 @@ ALGORITHM = declare("mine", "Mine", DP_SGD, rounds=(RoundRule(local_step),), rea
         ("reads=()", "reads=('subject.item',)", "Unknown key that mine reads: 'subject.item'. Did you mean"),
         ("reads=()", "reads=('subject.items',)", "without subject.items, which its facts have no use for"),
         ("reads=()", "reads=('joint')", "Expected reads of mine to be a tuple, with a comma behind its only member"),
-        ("step),), reads", "step)), reads", "line 8: ConfigError: Expected rounds of mine to be a tuple"),
-        ("step),), reads", "step), RoundRule(print)), reads", "line 8: ConfigError: Expected rounds of mine to be one"),
+        ("step),), reads", "step)), reads", "line 9: ConfigError: Expected rounds of mine to be a tuple"),
+        ("step),), reads", "step), RoundRule(print)), reads", "line 9: ConfigError: Expected rounds of mine to be one"),
         (
             "DP_SGD, rounds",
             "DP_SGD, DP_SGD, rounds",

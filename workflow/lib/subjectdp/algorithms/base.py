@@ -9,14 +9,12 @@ where these do not differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
-
-from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError, expected
-from subjectdp.plan import rules
+from subjectdp.errors import PrivacyError, SubjectDPError, expected
 from subjectdp.plan.plan import (
     AccountingMode,
     Adjacency,
@@ -29,6 +27,7 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
     PublishedSampling,
     TrustModel,
+    checked,
 )
 
 if TYPE_CHECKING:
@@ -328,27 +327,16 @@ def declare(
     """
     by_mode = [ByMode(facts, facts) if isinstance(facts, Mechanism) else facts for facts in variants]
     mechanisms = tuple(
-        _checked(replace(facts, algorithm=name, mode=mode))
+        checked(replace(facts, algorithm=name, mode=mode))
         for variant in by_mode
         for mode, facts in ((AccountingMode.AS_PUBLISHED, variant.as_published), (AccountingMode.SOUND, variant.sound))
     )
     if of_updates is not None:
-        of_updates = _checked(replace(of_updates, algorithm=name, mode=AccountingMode.SOUND))
+        of_updates = checked(replace(of_updates, algorithm=name, mode=AccountingMode.SOUND))
     found = Algorithm(name, label, mechanisms, rounds, of_updates, reads)
-    for problem in _unread(found):
+    for problem in chain(_unread(found), _misfits(name, mechanisms)):
         raise problem
     return found
-
-
-_FACTS = TypeAdapter(Mechanism)
-
-
-def _checked(facts: Mechanism) -> Mechanism:
-    """The facts with members of the enums in the place of their words, which compare equal and are not the same."""
-    try:
-        return _FACTS.validate_python(asdict(facts))
-    except ValidationError as problem:
-        raise ConfigError("\n".join(rules.lines(problem))) from None
 
 
 def _unread(found: Algorithm) -> Iterator[SubjectDPError]:
@@ -362,20 +350,6 @@ def _unread(found: Algorithm) -> Iterator[SubjectDPError]:
     if len(set(kinds)) < len(kinds):
         allowed = "one for each server_noise, of_updates and kind of noise: variants differ in facts alone"
         yield expected(f"rounds of {name}", kinds, allowed)
-    for facts in found.mechanisms:
-        if (facts.claimed_unit is None) != (facts.noise_rule is NoiseRule.NONE):
-            yield expected(
-                f"noise_rule of {facts.title}", facts.noise_rule, "none where claimed_unit is None, and only there"
-            )
-    variants = [facts.variant for facts in found.mechanisms if facts.mode is first.mode]
-    if len(set(variants)) < len(variants):
-        yield expected(f"variants of {name}", variants, "named differently")
-    shared = {
-        (facts.claimed_unit is None, facts.samples_subjects, facts.one_step_per_round) for facts in found.mechanisms
-    }
-    if len(shared) > 1:
-        allowed = "alike for all variants and modes: no claim, samples_subjects, one_step_per_round"
-        yield expected(f"facts of {name}", shared, allowed)
     reading = {
         "subject.sampling_probability": first.samples_subjects,
         "subject.items": first.samples_subjects,
@@ -385,3 +359,21 @@ def _unread(found: Algorithm) -> Iterator[SubjectDPError]:
     unread = [key for key, read in reading.items() if not read and found.reads_key(key)]
     if unread:
         yield expected(f"reads of {name}", found.reads, f"without {', '.join(unread)}, which its facts have no use for")
+
+
+def _misfits(name: str, mechanisms: tuple[Mechanism, ...]) -> Iterator[SubjectDPError]:
+    """Facts that contradict one another, or what is read of the first variant for all."""
+    for facts in mechanisms:
+        if (facts.claimed_unit is None) != (facts.noise_rule is NoiseRule.NONE):
+            allowed = "none where claimed_unit is None, and only there"
+            yield expected(f"noise_rule of {facts.title}", facts.noise_rule, allowed)
+        if facts.claimed_unit is not None and not facts.beyond_papers and not facts.reference:
+            allowed = "what publishes its claim, unless beyond_papers is True"
+            yield expected(f"reference of {facts.title}", facts.reference, allowed)
+    variants = [facts.variant for facts in mechanisms if facts.mode is AccountingMode.SOUND]
+    if len(set(variants)) < len(variants):
+        yield expected(f"variants of {name}", variants, "named differently")
+    shared = {(facts.claimed_unit is None, facts.samples_subjects, facts.one_step_per_round) for facts in mechanisms}
+    if len(shared) > 1:
+        allowed = "alike for all variants and modes: no claim, samples_subjects, one_step_per_round"
+        yield expected(f"facts of {name}", shared, allowed)

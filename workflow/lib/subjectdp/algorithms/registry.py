@@ -65,6 +65,15 @@ def is_private(name: str) -> bool:
     return algorithm(name).is_private
 
 
+def check_labels() -> None:
+    """Raises ConfigError where two algorithms have one label: figures and tables would show them as one."""
+    named: dict[str, str] = {}
+    for name in ALGORITHMS:
+        first = named.setdefault(algorithm(name).label, name)
+        if first != name:
+            raise expected(f"label of {name}", algorithm(name).label, f"its own ({first} has it)")
+
+
 def label(name: str, variant: str | None) -> str:
     """The name in figures; variants are told apart where there are several."""
     found = algorithm(name, variant)

@@ -22,6 +22,7 @@ from subjectdp.plan.plan import (
     PlanSettings,
     SamplingMethod,
     TrustModel,
+    lines,
 )
 
 if TYPE_CHECKING:
@@ -68,14 +69,6 @@ def problems(mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enfor
     if settings.mode is AccountingMode.SOUND:
         yield from _soundness(mechanism, settings, cap_enforced)
         yield from _joint_noise(mechanism, settings)
-
-
-def lines(problem: ValidationError) -> Iterator[str]:
-    """A line for each value of a dataclass that is out of range."""
-    for details in problem.errors():
-        key = ".".join(str(part) for part in details["loc"])
-        allowed = details["msg"].removeprefix("Input should be ")
-        yield str(expected(key, details["input"], allowed))
 
 
 def _silos(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:

@@ -149,7 +149,7 @@ def test_a_source_that_changed_after_the_fetch_is_refused(tmp_path: Path) -> Non
 
 CONTENT = images([3, 4])
 OWN = {
-    "def load_upstream(folder): return CONTENT": "what own_reader gives to be as in the catalogue, {'dataset': 'digits'",
+    "def load_upstream(folder): return CONTENT": "own_reader gives to be as in the catalogue, {'dataset': 'digits'",
     "def load_upstream(folder): return None": "Expected what own_reader gives to be a Content, got None",
     "def load_upstream(folder): return {}['items']": "own_reader.py, line 2: KeyError: 'items'",
     "def load_upstream(folder: return CONTENT": "own_reader.py, line 2: SyntaxError",

@@ -6,10 +6,11 @@ import pytest
 
 from accounting import plans
 from algorithms import tiny
-from subjectdp.algorithms.base import SiloTask
-from subjectdp.algorithms.registry import ALGORITHMS, algorithm, mechanism
+from subjectdp.algorithms import registry
+from subjectdp.algorithms.base import DP_SGD, SiloTask, declare
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm, check_labels, mechanism
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.plan.plan import AccountingMode, Mechanism, NoiseDistribution, TrustModel
+from subjectdp.plan.plan import AccountingMode, Clipping, Mechanism, NoiseDistribution, TrustModel
 
 PAPERS = [
     ("fed_avg", None, plans.FED_AVG),
@@ -77,7 +78,23 @@ def test_a_plan_that_no_round_executes_is_refused() -> None:
         algorithm("local_item_dp").round_rule(replace(plan, settings=integers))
 
 
+def test_a_fact_in_words_is_the_member_of_its_enum() -> None:
+    """They compare equal, and the accountant asks which it is."""
+    words = replace(DP_SGD, trust="secure_aggregation", clipping="per_item", reference="own")  # type: ignore[arg-type]
+    for facts in declare("mine", "Mine", words, rounds=()).mechanisms:
+        assert facts.trust is TrustModel.SECURE_AGGREGATION and facts.clipping is Clipping.PER_ITEM
+
+
 def test_a_file_that_declares_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "half", ALGORITHMS["local_item_dp"])
     with pytest.raises(ConfigError, match="local_item_dp declares to be half, as in the registry, got 'local_item_dp'"):
         algorithm("half")
+
+
+def test_a_label_that_another_algorithm_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_labels()
+    monkeypatch.setitem(ALGORITHMS, "copied", "copied")
+    copied = replace(algorithm("fed_avg"), name="copied")
+    monkeypatch.setattr(registry, "algorithm", lambda name: copied if name == "copied" else algorithm(name))
+    with pytest.raises(ConfigError, match=r"label of copied to be its own \(fed_avg has it\), got 'FedAvg'"):
+        check_labels()

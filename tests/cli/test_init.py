@@ -94,3 +94,14 @@ def test_a_table_of_any_name_becomes_a_scenario_that_is_read(tables: Path, capsy
     said(capsys, *command, "--drop", "note")
     scenario = load_scenario([f"{name.removesuffix('.csv')}.yaml"])
     assert name in scenario.description and scenario.runs[0].data.path == str(tables / name)
+
+
+@pytest.mark.parametrize("number", [5, 1e20])
+def test_a_column_of_one_number_has_a_range(tmp_path: Path, capsys: Captured, number: float) -> None:
+    rows = {"patient": [0, 0, 1, 1], "ill": [0, 1, 0, 1], "age": [20, 30, 40, 50], "wave": [number] * 4}
+    pd.DataFrame(rows).to_csv(tmp_path / "visits.csv", index=False)
+    said(
+        capsys, "init", tmp_path / "visits.csv", "--label", "ill", "--subject", "patient", "--out", tmp_path / "v.yaml"
+    )
+    least, largest = load_scenario([tmp_path / "v.yaml"]).runs[0].data.ranges["wave"]
+    assert least <= number < largest

@@ -3,6 +3,8 @@
 import gzip
 import json
 import logging
+import re
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from data.made_content import images
 from source_files import etext, leaf_femnist, nist_folder, write_document
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import DataConfig
-from subjectdp.data.catalogue import DATASETS
+from subjectdp.data.catalogue import DATASETS, DatasetSpec
 from subjectdp.data.partition import make_partition
-from subjectdp.data.prepare import LOCK, fetch_sources, generate, inspect_source, prepare_dataset
+from subjectdp.data.prepare import LOCK, fetch_sources, generate, inspect_source, prepare_dataset, read_source
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import DataError
 
@@ -142,3 +145,26 @@ def test_a_source_that_changed_after_the_fetch_is_refused(tmp_path: Path) -> Non
         (source / "source.json").write_text(record)
         with pytest.raises(DataError, match="missing or damaged|holds femnist"):
             prepare_dataset(data, source, tmp_path / "prepared")
+
+
+CONTENT = images([3, 4])
+OWN = {
+    "def load_upstream(folder): return CONTENT": "own_reader gives to be as in the catalogue, {'dataset': 'digits'",
+    "def load_upstream(folder): return None": "Expected what own_reader gives to be a Content, got None",
+    "def load_upstream(folder): return {}['items']": "own_reader.py, line 2: KeyError: 'items'",
+    "def load_upstream(folder: return CONTENT": "own_reader.py, line 2: SyntaxError",
+    "def load_upstrem(folder): return CONTENT": "own_reader.py: AttributeError: module 'own_reader' has no attribute",
+}
+
+
+@pytest.mark.parametrize(("line", "said"), OWN.items())
+def test_a_mistake_in_an_own_reader_is_told_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    (tmp_path / "own_reader.py").write_text(f"from data.test_prepare import CONTENT\n{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_reader", raising=False)
+    monkeypatch.setitem(DATASETS, "digits", DatasetSpec("Digits", "own_reader", "image", (1, 28, 28), 10))
+    data = DataConfig.model_construct(dataset="digits", source="upstream", duplicate_first_image_bug=False)
+    with pytest.raises(DataError, match=re.escape(said)):
+        read_source(data, tmp_path)

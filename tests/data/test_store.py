@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from data.made_content import images, text_of
-from subjectdp.data.content import Content, check_content, check_expected, count_content, most_copies
+from subjectdp.data.content import VECTOR, Content, check_content, check_expected, count_content, most_copies
 from subjectdp.data.store import load_prepared, read_arrays, write_folder, write_prepared
 from subjectdp.errors import DataError
 from subjectdp.io.atomic import sealed
@@ -33,13 +33,23 @@ CONTENTS = [images([5, 9, 2]), text_of([100, 3, 1000])]
         ({"silo_names": ("n", "s"), "silos": np.zeros(15, np.int16)}, "15 silos"),
         ({"silo_names": ("n", "n"), "silos": np.zeros(16, np.int16)}, "the silos are not unique"),
         ({"classes": 0}, "labels to be numbers from 0 to 1"),
-        ({"features": np.full((16, 1), np.nan, np.float32)}, "finite"),
+        ({"features": np.full((16, 1), np.nan, np.float32), "kind": VECTOR}, "finite"),
+        ({"features": np.ones((16, 28, 28), np.float32)}, "features to be uint8, got 'float32'"),
+        ({"labels": np.zeros(16)}, "labels to be whole numbers, got 'float64'"),
+        ({"first_items": np.array([0, 4, 14])}, "of two subjects, or of none"),
+        ({"items": np.array([5, 8, 2])}, "of two subjects, or of none"),
     ],
 )
 def test_inconsistent_content_is_refused(change: dict[str, Any], problem: str) -> None:
     check_content(CONTENTS[0])
     with pytest.raises(DataError, match=problem):
         check_content(replace(CONTENTS[0], **change))
+
+
+def test_a_text_that_two_characters_share_is_refused() -> None:
+    text = text_of([5, 9])
+    with pytest.raises(DataError, match="of two subjects"):
+        check_content(replace(text, first_items=text.first_items - [0, 1]))
 
 
 def test_a_symbol_outside_of_the_vocabulary_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 from importlib.util import find_spec
 from itertools import combinations
@@ -20,9 +21,10 @@ from figures.made_up import MADE
 from subjectdp.config import scenario
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
-from subjectdp.figures.catalogue import FIGURES, SUFFIXES, _entry, build_figure, drawn_by, entry, make_figure
+from subjectdp.figures.catalogue import FIGURES, SUFFIXES, TABLES, _entry, build_figure, drawn_by, entry, make_figure
 from subjectdp.figures.panels import VALUE_COLUMNS, Sheet
 from subjectdp.results.collect import FigureInputs
+from subjectdp.results.shown_runs import Shown, settings_of
 
 EACH = pytest.mark.parametrize("name", FIGURES)
 Made = Callable[[str], FigureInputs]
@@ -126,6 +128,19 @@ def test_its_legend_names_every_series_by_its_look(drawn: Drawn, name: str) -> N
     named = {entry.style.color.lower() for entry in sheet.legend} | {"#404040", "#202020", "white", "c0"}
     for axes in figure.axes:
         assert {str(line.get_color()).lower() for line in axes.lines} <= named
+
+
+def test_a_table_that_no_figure_has_is_named(tmp_path: Path) -> None:
+    assert set(TABLES) < {field.name for field in fields(FigureInputs)}
+    head = "{#\nbuilder: a.b\nneeds: rns\ncategory: C\ntitle: T\n-#}\n"
+    (tmp_path / "mine.rst").write_text(head)
+    with pytest.raises(DataError, match=r"table in needs of .*mine.rst 'rns'. Did you mean 'runs'"):
+        _entry(tmp_path / "mine.rst")
+
+
+def test_a_column_that_runs_do_not_have_is_named() -> None:
+    with pytest.raises(DataError, match="Unknown column that the figure varies 'epsilonn'. Did you mean 'epsilon'"):
+        settings_of([{"epsilon": 1.0, "label": "A"}], Shown(vary=("epsilonn",)))
 
 
 def test_a_caption_whose_head_lacks_a_fact_is_named(tmp_path: Path) -> None:

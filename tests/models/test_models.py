@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
-from subjectdp.models.catalogue import MODELS, SHAPES, model_names
+from subjectdp.models.catalogue import MODELS, SHAPES, ModelSpec, model_names
 from subjectdp.models.fixed import fixed_features
 
 
@@ -135,3 +135,12 @@ def test_the_operations_are_those_of_torchs_own_counter_on_tensors_without_data(
         with FlopCounterMode(display=False) as counter:
             model.to("meta")(item.to("meta"))
     assert counter.get_total_flops() == MODELS[name].forward_flops
+
+
+@pytest.mark.parametrize("builder", ["linear.Min", "mine.Mine"])
+def test_a_builder_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, builder: str) -> None:
+    monkeypatch.setitem(MODELS, "mine", ModelSpec("image", builder, {}, 1))
+    with pytest.raises(
+        ModelError, match=f"builder of model mine to be a class or function of .*linear.*, got '{builder}'"
+    ):
+        build_model("mine", 10, "image", 0)

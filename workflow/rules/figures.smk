@@ -22,7 +22,9 @@ for figure in SCENARIO.figures:
             **resources_for(2000, 15),
         params:
             figure=figure,
-            shown=repr(catalogue.entry(figure).shown),  # read from the catalogue, which is not part of `code`
+            # read from the catalogue, which is not part of `code`
+            shown=repr(catalogue.entry(figure).shown),
+            builder=catalogue.entry(figure).builder,
             code=code_of("figure", "figure", catalogue.entry(figure).module_path),
         script:
             "../scripts/figure.py"

@@ -1,5 +1,6 @@
 """The library's error types: every one names the key, the value and what is allowed, and is a ValueError."""
 
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum
@@ -99,3 +100,13 @@ def unknown(key: str, value: str, known: Iterable[str], error: type[SubjectDPErr
     near = get_close_matches(value, names, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return error(f"Unknown {key} {in_words(value)}.{hint} {f'Known: {listed(names)}' if names else 'There are none'}.")
+
+
+def mistake(module: str, problem: Exception, error: type[SubjectDPError] = ConfigError) -> SubjectDPError:
+    """What the code of ``module``, somebody's own, raised, and the line of it where there is one."""
+    file, frames = f"{module.replace('.', '/')}.py", traceback.extract_tb(problem.__traceback__)
+    own = [frame.lineno for frame in frames if frame.filename.endswith(file)]
+    if isinstance(problem, SyntaxError):
+        own = [problem.lineno]
+    line = f", line {own[-1]}" if own else ""
+    return error(f"{file}{line}: {type(problem).__name__}: {problem}")

@@ -8,12 +8,13 @@ where these do not differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from subjectdp.errors import PrivacyError, expected
+from subjectdp.errors import PrivacyError, SubjectDPError, expected
 from subjectdp.plan.plan import (
     AccountingMode,
     Adjacency,
@@ -26,6 +27,7 @@ from subjectdp.plan.plan import (
     PrivacyUnit,
     PublishedSampling,
     TrustModel,
+    checked,
 )
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class LocalStep(Protocol):
         """σ of the step; data dependent only where the plan's noise rule says so. Of k fused steps the last has it."""
 
     def add_noise(self, total: Vector, noise_multiplier: float) -> Vector:
-        """total + N(0, σ²C² I), with randomness keyed by (seed, algorithm, round, silo, step)."""
+        """total + N(0, σ²C² I), once, with randomness keyed by (seed, algorithm, round, silo, step)."""
 
     def divisor(self, batch: Batch) -> float:
         """What the plan divides the noisy sum by: a public constant, unless its divisor rule says otherwise."""
@@ -127,7 +129,7 @@ class Server(Protocol):
         """Σ of the participating silos' divisors: the public divisor of a sum over silos."""
 
     def add_noise(self, total: Vector) -> Vector:
-        """total + N(0, σ²C² I), the server's own noise of the round."""
+        """total + N(0, σ²C² I), once: the server's own noise of the round."""
 
     def set_model(self, model: Vector) -> None:
         """θ becomes ``model`` (through the server optimiser, if one is configured)."""
@@ -325,10 +327,53 @@ def declare(
     """
     by_mode = [ByMode(facts, facts) if isinstance(facts, Mechanism) else facts for facts in variants]
     mechanisms = tuple(
-        replace(facts, algorithm=name, mode=mode)
+        checked(replace(facts, algorithm=name, mode=mode))
         for variant in by_mode
         for mode, facts in ((AccountingMode.AS_PUBLISHED, variant.as_published), (AccountingMode.SOUND, variant.sound))
     )
     if of_updates is not None:
-        of_updates = replace(of_updates, algorithm=name, mode=AccountingMode.SOUND)
-    return Algorithm(name, label, mechanisms, rounds, of_updates, reads)
+        of_updates = checked(replace(of_updates, algorithm=name, mode=AccountingMode.SOUND))
+    found = Algorithm(name, label, mechanisms, rounds, of_updates, reads)
+    for problem in chain(_unread(found), _misfits(name, mechanisms)):
+        raise problem
+    return found
+
+
+def _unread(found: Algorithm) -> Iterator[SubjectDPError]:
+    """What of a declaration, or of the settings that it says it reads, nothing would ever read."""
+    name, first = found.name, found.mechanisms[0]
+    for key in ("rounds", "reads"):
+        given: object = getattr(found, key)
+        if not isinstance(given, tuple):
+            yield expected(f"{key} of {name}", given, "a tuple, with a comma behind its only member")
+    kinds = [(rule.server_noise, rule.of_updates, rule.silo_task is SiloTask.INTEGER_STEPS) for rule in found.rounds]
+    if len(set(kinds)) < len(kinds):
+        allowed = "one for each server_noise, of_updates and kind of noise: variants differ in facts alone"
+        yield expected(f"rounds of {name}", kinds, allowed)
+    reading = {
+        "subject.sampling_probability": first.samples_subjects,
+        "subject.items": first.samples_subjects,
+        "subject.weights": any(facts.shared_budget for facts in found.mechanisms),
+        "joint.clipping": found.of_updates is not None,
+    }
+    unread = [key for key, read in reading.items() if not read and found.reads_key(key)]
+    if unread:
+        yield expected(f"reads of {name}", found.reads, f"without {', '.join(unread)}, which its facts have no use for")
+
+
+def _misfits(name: str, mechanisms: tuple[Mechanism, ...]) -> Iterator[SubjectDPError]:
+    """Facts that contradict one another, or what is read of the first variant for all."""
+    for facts in mechanisms:
+        if (facts.claimed_unit is None) != (facts.noise_rule is NoiseRule.NONE):
+            allowed = "none where claimed_unit is None, and only there"
+            yield expected(f"noise_rule of {facts.title}", facts.noise_rule, allowed)
+        if facts.claimed_unit is not None and not facts.beyond_papers and not facts.reference:
+            allowed = "what publishes its claim, unless beyond_papers is True"
+            yield expected(f"reference of {facts.title}", facts.reference, allowed)
+    variants = [facts.variant for facts in mechanisms if facts.mode is AccountingMode.SOUND]
+    if len(set(variants)) < len(variants):
+        yield expected(f"variants of {name}", variants, "named differently")
+    shared = {(facts.claimed_unit is None, facts.samples_subjects, facts.one_step_per_round) for facts in mechanisms}
+    if len(shared) > 1:
+        allowed = "alike for all variants and modes: no claim, samples_subjects, one_step_per_round"
+        yield expected(f"facts of {name}", shared, allowed)

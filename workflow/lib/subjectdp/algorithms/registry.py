@@ -3,12 +3,11 @@
 Modules are named, not imported: editing one algorithm's file changes the code fingerprint of its own runs only.
 """
 
-import traceback
 from functools import cache
 from importlib import import_module
 
 from subjectdp.algorithms.base import Algorithm
-from subjectdp.errors import ConfigError, expected, unknown
+from subjectdp.errors import expected, mistake, unknown
 from subjectdp.plan.plan import AccountingMode, Mechanism
 
 ALGORITHMS: dict[str, str] = {
@@ -37,22 +36,12 @@ def algorithm(name: str, variant: str | None = None) -> Algorithm:
     try:
         found: Algorithm = import_module(ALGORITHMS[name]).ALGORITHM
     except Exception as problem:
-        raise mistake(name, problem) from problem
+        raise mistake(ALGORITHMS[name], problem) from problem
     if found.name != name:
         raise expected(f"the name that {ALGORITHMS[name]} declares", found.name, f"{name}, as in the registry")
     if variant is not None and variant not in found.variants:
         raise unknown(f"algorithm.variant of {name}", variant, [str(v) for v in found.variants if v is not None])
     return found
-
-
-def mistake(name: str, problem: Exception) -> ConfigError:
-    """What an algorithm's file raised, and the line of it where there is one."""
-    file, frames = f"{ALGORITHMS[name].replace('.', '/')}.py", traceback.extract_tb(problem.__traceback__)
-    own = [frame.lineno for frame in frames if frame.filename.endswith(file)]
-    if isinstance(problem, SyntaxError):
-        own = [problem.lineno]
-    line = f", line {own[-1]}" if own else ""
-    return ConfigError(f"{file}{line}: {type(problem).__name__}: {problem}")
 
 
 def mechanism(name: str, variant: str | None, mode: AccountingMode) -> Mechanism:
@@ -63,6 +52,15 @@ def mechanism(name: str, variant: str | None, mode: AccountingMode) -> Mechanism
 def is_private(name: str) -> bool:
     """Whether the algorithm of that name claims any privacy."""
     return algorithm(name).is_private
+
+
+def check_labels() -> None:
+    """Raises ConfigError where two algorithms have one label: figures and tables would show them as one."""
+    named: dict[str, str] = {}
+    for name in ALGORITHMS:
+        first = named.setdefault(algorithm(name).label, name)
+        if first != name:
+            raise expected(f"label of {name}", algorithm(name).label, f"its own ({first} has it)")
 
 
 def label(name: str, variant: str | None) -> str:

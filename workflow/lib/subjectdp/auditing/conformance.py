@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from subjectdp.accounting.make_plan import make_plan, with_noise_multipliers
 from subjectdp.accounting.sound import unit_losses
-from subjectdp.algorithms.base import Algorithm, SiloTask
+from subjectdp.algorithms.base import Algorithm, IntegerServer, IntegerStep, RoundRule, SiloTask
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import Factor, FlatParameters
-from subjectdp.errors import ConfigError, PrivacyError
+from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError, unknown
 from subjectdp.plan.plan import (
     AccountingMode,
     BudgetWeights,
@@ -85,12 +85,12 @@ class _Items:
 
     def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
         """As ``DeviceDataset``."""
-        inputs = -self.gradients[torch.from_numpy(np.asarray(addresses, dtype=np.int64))]
-        return inputs, torch.ones(len(inputs), dtype=torch.int64)
+        chosen = np.asarray(addresses, dtype=np.int64)
+        return -self.gradients[torch.from_numpy(chosen)], torch.from_numpy(self.owners[chosen] % 2)
 
 
 class _KnownGradient(nn.Module):
-    """The gradient of an item x of class 1 is −x, wherever the model is near 0."""
+    """The gradient of an item x of class 0 or 1 is −x, wherever the model is near 0."""
 
     def __init__(self, parameters: int) -> None:
         super().__init__()
@@ -99,7 +99,28 @@ class _KnownGradient(nn.Module):
 
     def forward(self, items: Tensor) -> Tensor:
         value = self.slope(items)
-        return torch.cat([torch.full_like(value, 1e4), value - 1e4], dim=1)
+        return torch.cat([value - 1e4, value - 1e4, torch.full_like(value, 1e4)], dim=1)
+
+
+class _ProtocolOnly:
+    """A step or a server with what its protocol names alone: what is checked is then all that a rule can do."""
+
+    def __init__(self, inner: object, protocol: type) -> None:
+        self._inner, self._protocol = inner, protocol
+
+    def __getattr__(self, name: str) -> Any:
+        known = [each for each in dir(self._protocol) if not each.startswith("_")]
+        if name not in known:
+            raise AttributeError(str(unknown(f"member of {self._protocol.__name__}", name, known)))
+        return getattr(self._inner, name)
+
+
+def _restricted(rule: RoundRule) -> RoundRule:
+    return replace(
+        rule,
+        local_step=lambda step: rule.local_step(_ProtocolOnly(step, IntegerStep)),
+        aggregate=lambda server, results: rule.aggregate(_ProtocolOnly(server, IntegerServer), results),
+    )
 
 
 class _WithoutFactors(ClippingEngine):
@@ -109,26 +130,29 @@ class _WithoutFactors(ClippingEngine):
         return super().clipped_sum(*given, **named)
 
 
-def plans(audited: Algorithm, q: float = 1.0) -> Iterator[tuple[str, PrivacyPlan]]:
+def plans(audited: Algorithm, q: float = 1.0) -> list[tuple[str, PrivacyPlan]]:
     """The plans of an algorithm, with a title: every variant, mode, trust model and rule of weights that it has.
 
     Raises ConfigError or PrivacyError where every plan is refused.
     """
-    made, refused = 0, None
+    found = list(_plans_or_reasons(audited, q))
+    made = [(title, plan) for title, plan in found if isinstance(plan, PrivacyPlan)]
+    if not made:
+        raise next(reason for _, reason in found if isinstance(reason, SubjectDPError))
+    return made
+
+
+def _plans_or_reasons(audited: Algorithm, q: float) -> Iterator[tuple[str, PrivacyPlan | SubjectDPError]]:
     declared = [m for m in audited.mechanisms if not (m.beyond_papers and m.mode is AccountingMode.AS_PUBLISHED)]
     for own in (*declared, *([] if audited.of_updates is None else [audited.of_updates])):
         for trust in TrustModel if audited.reads_key("subject.trust") else (own.trust,):
             for weights in BudgetWeights if audited.reads_key("subject.weights") else (BudgetWeights.UNIFORM,):
-                try:
-                    plan = make_plan(replace(own, trust=trust), FACTS, _settings(own, weights, q))
-                except (ConfigError, PrivacyError) as problem:
-                    refused = problem
-                    continue
-                made += 1
                 words = [own.mode.value, trust.value, *([weights.value] if own.shared_budget else [])]
-                yield f"{own.title} ({', '.join([*words, own.clipping.value])})", plan
-    if not made and refused is not None:
-        raise refused
+                title = f"{own.title} ({', '.join([*words, own.clipping.value])})"
+                try:
+                    yield title, make_plan(replace(own, trust=trust), FACTS, _settings(own, weights, q))
+                except (ConfigError, PrivacyError) as problem:
+                    yield title, problem
 
 
 def _settings(own: Mechanism, weights: BudgetWeights, q: float) -> PlanSettings:
@@ -151,6 +175,13 @@ def _settings(own: Mechanism, weights: BudgetWeights, q: float) -> PlanSettings:
 
 def checks(audited: Algorithm) -> Iterator[tuple[str, Check]]:
     """All checks of an algorithm, each with the title of its plan."""
+    for title, reason in _plans_or_reasons(audited, 1.0):
+        if isinstance(reason, SubjectDPError):
+            yield title, Check(True, f"no plan, nothing is checked: {reason}")
+    for rule in audited.rounds:
+        if rule.silo_task is not SiloTask.INTEGER_STEPS and not any(rule.executes(plan) for _, plan in plans(audited)):
+            words = f"server_noise={rule.server_noise}, of_updates={rule.of_updates}"
+            yield audited.name, Check(False, f"no plan executes the round with {words}")
     for (title, plan), (_, rare) in zip(plans(audited), plans(audited, RARE), strict=True):
         for each in (*check(audited, plan), check_sampling(audited, rare)):
             yield title, each
@@ -165,12 +196,17 @@ def check(audited: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
     if not bool((bench.scale > 0).all() and bench.scale.isfinite().all()):
         yield Check(False, "a short gradient does not show in the release: nothing can be measured")
         return
+    before = bench.release(bench.probe, NOISE)
     yield from bench.noise()
     for reason in plan.mechanism.data_dependence:
         yield Check(True, f"no ε is stated: {reason}")
     if plan.mechanism.divisor_rule is not DivisorRule.REALISED_SUBJECTS:  # a group's σ is a constant here
         yield bench.divisor()
         yield from bench.moves()
+    if not torch.allclose(before, bench.release(bench.probe, NOISE), rtol=1e-3):
+        yield Check(False, "the same round gives something else later: it remembers other rounds, or draws by itself")
+    if not bench.trains():
+        yield Check(False, "the server leaves the model as it was")
 
 
 def check_sampling(audited: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> Check:
@@ -205,7 +241,7 @@ def _federation(
     addresses, facts = np.arange(len(items.owners), dtype=np.int32), {"counts": {"subjects": COUNTS.shape[1]}}
     plan = replace(plan, silos=silos)
     return Federation(
-        rule=audited.round_rule(plan),
+        rule=_restricted(audited.round_rule(plan)),
         plan=plan if noise else with_noise_multipliers(plan, [0.0] * SILOS),
         partition=Partition(addresses, items.owners.astype(np.int32), offsets, none, none, facts),
         data=items,  # type: ignore[arg-type]
@@ -237,14 +273,22 @@ class _Bench:
     def _seen(
         self, items: _Items, noise: float, round_: int = 1, engine: type[ClippingEngine] = ClippingEngine
     ) -> Tensor:
-        """What the plan's observer sees of a round that starts at 0: (silos, P), or (1, P) for the sum."""
+        """What the plan's observer sees of a round: (silos, P), or (1, P) for the sum. The first starts at 0."""
         federation = _federation(self.audited, self.plan, items, noise, engine)
         model, log = GlobalModel(federation), StepLog()
+        model.vector.fill_(round_ - 1)
         if self.local:
             theta = model.vector
             return torch.stack([train_silo(federation, theta, round_, silo, log) for silo in range(SILOS)])
         run_round(federation, model, round_, log)
         return model.vector.clone().unsqueeze(0)
+
+    def trains(self) -> bool:
+        """Whether a round changes the model, also where the server's part is not what is seen."""
+        federation = _federation(self.audited, self.plan, self.probe, NOISE)
+        model = GlobalModel(federation)
+        run_round(federation, model, 1, StepLog())
+        return bool(model.vector.any())
 
     def release(self, items: _Items, noise: float = 0.0, round_: int = 1) -> Tensor:
         """What is seen, in clip norms of the sum."""
@@ -259,10 +303,13 @@ class _Bench:
         at = self._with_silos(steps_per_round=steps)
         rows = [at.release(self.probe, NOISE, r) - at.release(self.probe, 0.0, r) for r in (1, 2)]
         drawn = torch.cat(rows).double().numpy() / math.sqrt(2 if several else 1)
+        bare = int((drawn == 0).any(axis=0).sum())
+        if bare:
+            yield Check(False, f"noise: {bare} of {PARAMETERS} coordinates have none")
         measured = float(np.sqrt(np.mean(drawn**2)))
         near = abs(measured / stated - 1) <= _Z / math.sqrt(2 * drawn.size)
         yield Check(near, f"noise: σ of the sum is {measured:.3f}, the plan says {stated:.3f}")
-        if measured == 0.0:
+        if bare == PARAMETERS:
             return
         law = float(stats.kstest(drawn.ravel() / measured, "norm").pvalue)
         shared = float(np.abs(np.corrcoef(drawn) - np.eye(len(drawn))).max())
@@ -316,7 +363,7 @@ class _Bench:
             measured.append((round(moved / allowed, 3), moved, allowed))
         ratio, moved, allowed = max(measured)
         text = f"{words}: moved the un-noised sum by {moved:.4g} C, the plan allows {allowed:.4g} C"
-        return Check(ratio <= 1, text)
+        return Check(0 < ratio <= 1, text)
 
     def _moves(self, unit: PrivacyUnit, mask: NDArray[np.bool_]) -> Iterator[float]:
         """For each kind of gradients: what is replaced is a silo's data, all else is taken away."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from subjectdp.algorithms.registry import ALGORITHMS, algorithm, mistake
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.auditing import cases, conformance
 from subjectdp.auditing.cases import Case
 from subjectdp.auditing.lower_bounds import CONFIDENCE
@@ -14,7 +14,7 @@ from subjectdp.auditing.suite import Finding, audit_case
 from subjectdp.cli.parser import add_json
 from subjectdp.config.messages import dotted_keys
 from subjectdp.config.sections import RunSections
-from subjectdp.errors import SubjectDPError, number, unknown, whole_number
+from subjectdp.errors import SubjectDPError, mistake, number, unknown, whole_number
 from subjectdp.io.printing import print_json, print_table
 
 _PILOT, _FEWEST = 500, 1000  # runs that give the pace; runs of the shortest attack
@@ -103,4 +103,4 @@ def _checks(name: str) -> Iterator[tuple[str, conformance.Check]]:
     except SubjectDPError:
         raise
     except Exception as problem:
-        raise mistake(name, problem) from problem
+        raise mistake(ALGORITHMS[name], problem) from problem

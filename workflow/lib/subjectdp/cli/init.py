@@ -208,7 +208,8 @@ def _ranges(frame: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, list[flo
         least, largest = float(finite.min()), float(finite.max())
         if least < 0 or largest > 1:
             unit = 10.0 ** np.floor(np.log10(max(abs(least), abs(largest))))
-            found[str(name)] = [float(unit * np.floor(least / unit)), float(unit * np.ceil(largest / unit))]
+            low, high = np.floor(least / unit), np.ceil(largest / unit)  # alike where all rows have one round number
+            found[str(name)] = [float(unit * low), float(unit * max(high, low + 1))]
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm, check_labels, is_private
 from subjectdp.config import resolve
 from subjectdp.config.messages import raise_all, unknown_key, validated
 from subjectdp.config.sections import DataConfig, EmbeddedConfig, RunSections
@@ -64,6 +64,7 @@ def load_run(content: Mapping[str, Any], prefix: str = "") -> RunConfig:
     return validated(RunConfig, content, prefix)
 
 
+check_labels()
 VARIANTS_OF_ALGORITHM: dict[str, tuple[str, ...]] = {
     name: known for name in ALGORITHMS if (known := tuple(v for v in algorithm(name).variants if v is not None))
 }

@@ -75,6 +75,10 @@ def check_content(content: Content) -> None:
     last = content.first_items + content.items + content.window
     if content.items.min() < 1 or content.first_items.min() < 0 or last.max() > items:
         raise DataError(f"{name}: a subject without items, or with items outside of the features.")
+    order = np.argsort(content.first_items)
+    overlap = (content.first_items[order][1:] < last[order][:-1]).any()
+    if overlap or (content.kind != TEXT and int(content.items.sum()) != items):
+        raise DataError(f"{name}: an item that is of two subjects, or of none.")
     if content.kind != TEXT and len(content.labels) != items:
         raise DataError(f"{name}: {items} items, {len(content.labels)} labels.")
     if content.silo_names and len(content.silos) != items:
@@ -84,6 +88,11 @@ def check_content(content: Content) -> None:
 
 def _check_values(content: Content) -> None:
     labels, name = content.labels, content.dataset
+    numbers = np.float32 if content.kind == VECTOR else np.uint8
+    if content.features.dtype != numbers:
+        raise expected(f"{name} features", content.features.dtype.name, numbers.__name__, DataError)
+    if content.classes and content.kind != TEXT and not np.issubdtype(labels.dtype, np.integer):
+        raise expected(f"{name} labels", labels.dtype.name, "whole numbers", DataError)
     symbols = (f"{name} symbols", content.features) if content.kind == TEXT else (f"{name} labels", labels)
     for (key, values), count in (
         (symbols, content.classes),

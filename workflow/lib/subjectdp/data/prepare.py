@@ -18,7 +18,7 @@ from subjectdp.data.catalogue import DATASETS, Source, held_out
 from subjectdp.data.content import Content, check_content, check_expected, count_content
 from subjectdp.data.fetch import fetch_file
 from subjectdp.data.store import write_prepared
-from subjectdp.errors import DataError, expected
+from subjectdp.errors import DataError, SubjectDPError, expected, mistake
 from subjectdp.io import atomic
 
 if TYPE_CHECKING:
@@ -109,10 +109,22 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
         options = {name: getattr(data, name) for name in ("columns", "drop", "missing", "ranges", "task")}
         where = _path_in_place(data)
         return table.read_table(where, data.label, data.subject, data.silo, table.TableOptions(**options))
-    reader = import_module(DATASETS[data.dataset].reader).load_upstream
     options = {"duplicate_first_image_bug": data.duplicate_first_image_bug, "decode": decode}
-    taken = signature(reader).parameters  # a reader declares those that its data set has
-    upstream: Content = reader(folder, **{name: value for name, value in options.items() if name in taken})
+    spec = DATASETS[data.dataset]
+    try:
+        reader = import_module(spec.reader).load_upstream
+        taken = signature(reader).parameters  # a reader declares those that its data set has
+        upstream = reader(folder, **{name: value for name, value in options.items() if name in taken})
+    except (SubjectDPError, OSError, MemoryError):
+        raise
+    except Exception as problem:
+        raise mistake(spec.reader, problem, DataError) from problem
+    if not isinstance(upstream, Content):
+        raise expected(f"what {spec.reader} gives", upstream, "a Content", DataError)
+    read = {"dataset": upstream.dataset, "kind": upstream.kind, "classes": upstream.classes}
+    listed = {"dataset": data.dataset, "kind": spec.kind, "classes": spec.classes}
+    if read != listed:
+        raise expected(f"what {spec.reader} gives", read, f"as in the catalogue, {listed}", DataError)
     return upstream
 
 

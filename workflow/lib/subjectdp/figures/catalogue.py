@@ -37,12 +37,30 @@ class FigureEntry:
         return f"subjectdp.figures.{self.builder.partition('.')[0]}"
 
 
+TABLES = (
+    "runs",
+    "rounds",
+    "steps",
+    "statistics",
+    "partitions",
+    "counterexample",
+    "audit",
+    "accounting",
+    "utility",
+    "noise",
+)
+"""The fields of FigureInputs that a caption may name."""
+
+
 def _entry(caption: Path) -> FigureEntry:
     head, _, _ = caption.read_text(encoding="utf-8").partition("-#}")
     facts = dict(line.split(": ", 1) for line in head.splitlines()[1:] if ": " in line)
     if unlike := {"builder", "needs", "category", "title"} ^ (facts.keys() - {"vary", "hidden", "private", "swept"}):
         raise DataError(f"{caption}: missing or unknown in the figure's head: {', '.join(sorted(unlike))}.")
     needs, vary = (tuple(facts.pop(key, "").split()) for key in ("needs", "vary"))
+    for name in needs:
+        if name not in TABLES:
+            raise unknown(f"table in needs of {caption}", name, TABLES, DataError)
     hidden = tuple(filter(None, facts.pop("hidden", "").split("; ")))
     shown = Shown(vary, hidden, facts.pop("private", "") == "yes", facts.pop("swept", ""))
     return FigureEntry(caption.stem, needs=needs, shown=None if shown == Shown() else shown, **facts)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from subjectdp.errors import ModelError, in_words
+from subjectdp.errors import ModelError, expected, in_words, listed
 from subjectdp.models import english, fixed, image, linear, text
 from subjectdp.models.catalogue import MODELS, SHAPES, model_parameters
 from subjectdp.noise.keys import Purpose, key_int
@@ -37,7 +37,10 @@ def build_model(
         ModelError: a model for another shape of data or other classes, or impossible parameters.
     """
     module, _, builder_name = MODELS[name].builder.partition(".")
-    builder: Callable[..., nn.Module] = getattr(_MODULES[module], builder_name)
+    builder: Callable[..., nn.Module] | None = getattr(_MODULES.get(module), builder_name, None)
+    if builder is None:
+        allowed = f"a class or function of {listed(_MODULES)}"
+        raise expected(f"builder of model {name}", MODELS[name].builder, allowed, ModelError)
     overrides = dict(parameters or {})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key_int(seed, Purpose.MODEL_INIT, name) & 0x7FFF_FFFF_FFFF_FFFF)

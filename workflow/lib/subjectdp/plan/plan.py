@@ -5,13 +5,14 @@ No other object carries a sampling probability or a noise multiplier. An algorit
 plan. The enums are also the allowed values of the configuration and of the command line.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from subjectdp.errors import PrivacyError, expected
+from subjectdp.errors import ConfigError, PrivacyError, expected
 
 LARGEST_INTEGER = 2**63 - 1
 MOST_SILOS = 32_767  # a partition stores a silo number as int16
@@ -382,3 +383,25 @@ class PrivacyPlan:
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able copy for the manifest."""
         return asdict(self)
+
+
+def lines(problem: ValidationError) -> Iterator[str]:
+    """A line for each value of a dataclass that is out of range."""
+    for details in problem.errors():
+        key = ".".join(str(part) for part in details["loc"])
+        allowed = details["msg"].removeprefix("Input should be ")
+        yield str(expected(key, details["input"], allowed))
+
+
+_FACTS = TypeAdapter(Mechanism)
+
+
+def checked(facts: Mechanism) -> Mechanism:
+    """The facts with members of the enums in the place of their words, which compare equal and are not the same.
+
+    Raises ConfigError for facts of another kind.
+    """
+    try:
+        return _FACTS.validate_python(asdict(facts))
+    except ValidationError as problem:
+        raise ConfigError("\n".join(lines(problem))) from None

@@ -22,6 +22,7 @@ from subjectdp.plan.plan import (
     PlanSettings,
     SamplingMethod,
     TrustModel,
+    lines,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def check_ranges(settings: PlanSettings) -> None:
     try:
         _SETTINGS.validate_python(settings)
     except ValidationError as problem:
-        raise ConfigError("\n".join(_lines(problem))) from None
+        raise ConfigError("\n".join(lines(problem))) from None
 
 
 def problems(mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enforced: bool) -> Iterator[SubjectDPError]:
@@ -68,13 +69,6 @@ def problems(mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enfor
     if settings.mode is AccountingMode.SOUND:
         yield from _soundness(mechanism, settings, cap_enforced)
         yield from _joint_noise(mechanism, settings)
-
-
-def _lines(problem: ValidationError) -> Iterator[str]:
-    for details in problem.errors():
-        key = ".".join(str(part) for part in details["loc"])
-        allowed = details["msg"].removeprefix("Input should be ")
-        yield str(expected(key, details["input"], allowed))
 
 
 def _silos(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator[SubjectDPError]:

@@ -15,7 +15,7 @@ from typing import Any
 from subjectdp.algorithms import registry
 from subjectdp.algorithms.registry import algorithm, is_private
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.errors import DataError, expected
+from subjectdp.errors import DataError, expected, unknown
 from subjectdp.io.printing import flattened
 
 Row = Mapping[Any, Any]  # a run: its label, and at least the columns of setting_columns
@@ -202,6 +202,9 @@ def _other_data(rows: Sequence[Row]) -> Iterator[str]:
 def _candidates(rows: Sequence[Row], shown: Shown) -> list[int]:
     if not rows:
         raise expected("runs to draw", "none", "at least one run", DataError)
+    for column in (*shown.vary, *filter(None, [shown.swept])):
+        if column not in rows[0]:
+            raise unknown("column that the figure varies", column, map(str, rows[0]), DataError)
     labels = sorted({str(row["label"]) for row in rows})
     kept = [place for place, row in enumerate(rows) if row["label"] not in shown.hidden]
     if not kept:

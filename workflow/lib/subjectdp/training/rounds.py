@@ -134,7 +134,8 @@ class RoundServer:
     """The server in one round (``algorithms.base.Server`` and ``IntegerServer``)."""
 
     def __init__(self, federation: Federation, model: GlobalModel, round_: int, silos: Sequence[int]) -> None:
-        self._federation, self._model, self._round, self._silos = federation, model, round_, silos
+        self._federation, self._model, self._silos = federation, model, silos
+        self._step = SiloStep(federation, round_, SERVER, 0)
 
     @property
     def silo_count(self) -> int:
@@ -149,8 +150,7 @@ class RoundServer:
         return sum(self._federation.plan.silos[silo].divisor for silo in self._silos)
 
     def add_noise(self, total: Tensor) -> Tensor:
-        step = SiloStep(self._federation, self._round, SERVER, 0)
-        return step.add_noise(total, self._federation.plan.silos[0].noise_multiplier)
+        return self._step.add_noise(total, self._federation.plan.silos[0].noise_multiplier)
 
     def set_model(self, model: Tensor) -> None:
         self._model.vector.copy_(model)

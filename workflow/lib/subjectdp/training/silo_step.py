@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from subjectdp.algorithms.base import Batch
 from subjectdp.engine.batches import of_items
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import Factor, clip_factors, row_norms
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.noise.skellam import Grid
@@ -87,6 +89,7 @@ class SiloStep:
         self.federation, self.round, self.silo, self.step = federation, round_, silo, step
         self.plan, self.engine = federation.plan, federation.engine
         self._drawn: MiniBatch | None = None
+        self._noised = False
         noised_by_server = self.plan.mechanism.server_noise and silo != SERVER
         self._noise_multiplier = self.plan.silos[silo].noise_multiplier if noised_by_server else 0.0
         self._clipped_fraction: Tensor | float = float("nan")
@@ -166,10 +169,10 @@ class SiloStep:
         return self.plan.noise_multiplier(self.silo, batch.largest_group) if ends_fused else 0.0
 
     def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
-        self._noise_multiplier = noise_multiplier
+        key = self._noise_key(noise_multiplier)
         std = 0.0 if noise_multiplier == 0.0 else noise_multiplier * self._clip_norm()
         add = add_secure_gaussian if self.plan.settings.noise_source is NoiseSource.SECURE else add_gaussian
-        return add(total, std, key_bytes(self.federation.seed, Purpose.NOISE, *self._place))
+        return add(total, std, key_bytes(*key))
 
     def release(self, update: Tensor) -> Tensor:
         """Clip(update, C_i) + N(0, σ²C² I): a silo's one release of the round."""
@@ -181,8 +184,7 @@ class SiloStep:
         return total
 
     def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
-        self._noise_multiplier = noise_multiplier
-        generator = numpy_generator(self.federation.seed, Purpose.NOISE, *self._place)
+        generator = numpy_generator(*self._noise_key(noise_multiplier))
         return total.add_(torch.from_numpy(self._grid.noise(noise_multiplier, generator)))
 
     @property
@@ -193,6 +195,13 @@ class SiloStep:
         if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
             return float(max(1, batch.subjects))
         return self.plan.silos[self.silo].divisor
+
+    def _noise_key(self, noise_multiplier: float) -> tuple[Any, ...]:
+        if self._noised:  # the key is the step's: the difference of two sums would be free of noise
+            allowed = "called once in a step (a second call would give the same noise again)"
+            raise expected("add_noise", "a second call", allowed, PrivacyError)
+        self._noised, self._noise_multiplier = True, noise_multiplier
+        return self.federation.seed, Purpose.NOISE, *self._place
 
     @property
     def _place(self) -> tuple[str | int, ...]:

@@ -764,19 +764,19 @@ def padded(items: list[Any]) -> Any:
 
 
 class Tagger(nn.Module):
-    """A class for each symbol; ``reads``: padding as well."""
+    """A class for each symbol; of more than ``reads`` symbols padding is read as well."""
 
-    def __init__(self, reads: bool = False) -> None:
+    def __init__(self, reads: int) -> None:
         super().__init__()
         self.words, self.head, self.reads = nn.Embedding(9, 5, padding_idx=0), nn.Linear(5, 3), reads
 
     def forward(self, symbols: Tensor) -> Tensor:
         hidden: Tensor = self.words(symbols)
-        result: Tensor = self.head(hidden + hidden.mean(1, keepdim=True) if self.reads else hidden)
+        result: Tensor = self.head(hidden + hidden.mean(1, keepdim=True) if symbols.shape[1] > self.reads else hidden)
         return result.transpose(1, 2)
 
 
-def tagging(lengths: list[int], reads: bool) -> tuple[Any, Loop]:
+def tagging(lengths: list[int], reads: int) -> tuple[Any, Loop]:
     items = [(torch.arange(n) % 8 + 1, torch.arange(n) % 3) for n in lengths]
     criterion = nn.CrossEntropyLoss(ignore_index=-1)
     loader = DataLoader(items, len(items), collate_fn=padded)  # type: ignore[arg-type]
@@ -784,7 +784,7 @@ def tagging(lengths: list[int], reads: bool) -> tuple[Any, Loop]:
 
 
 def test_padding_adds_nothing_to_an_items_gradient(without_noise: None) -> None:
-    items, loop = tagging([2, 5, 3, 7, 4, 6], reads=False)
+    items, loop = tagging([2, 5, 3, 7, 4, 6], reads=99)
     plain = copy.deepcopy(loop.module)
     for symbols, labels in loop.loader.take(1):
         loop.loss(loop.private(**symbols), labels).backward()
@@ -794,10 +794,14 @@ def test_padding_adds_nothing_to_an_items_gradient(without_noise: None) -> None:
         assert torch.allclose(own.grad, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("lengths", [[2, 5, 3, 7, 4, 6], [3] * 5 + [9] + [3] * 8], ids=["tried", "one that is not"])
-def test_padding_that_the_module_reads_is_refused(lengths: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("lengths", "reads"),
+    [([2, 5, 3, 7, 4, 6], 0), ([3] * 5 + [9] + [3] * 8, 0), ([2, 3, 4, 3, 3, 12] + [2, 3, 4, 3] * 2, 5)],
+    ids=["tried", "one that is not", "of long ones alone"],
+)
+def test_padding_that_the_module_reads_is_refused(lengths: list[int], reads: int) -> None:
     with pytest.raises(ModelError, match="do not read padding"):
-        next(tagging(lengths, reads=True)[1].loader.take(1))
+        next(tagging(lengths, reads)[1].loader.take(1))
 
 
 class ReadsLoss(nn.Linear):

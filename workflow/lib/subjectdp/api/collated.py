@@ -58,7 +58,7 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
 
 
 class Padding:
-    """Tries, on the first batch that pads, whether its items' gradients are theirs alone.
+    """Tries, on each batch that pads items further than any before, whether their gradients are theirs alone.
 
     How far an item is padded depends on the longest of its batch: a module that reads the padding mixes items.
     """
@@ -66,11 +66,12 @@ class Padding:
     check: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
 
     def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
-        self.device, self._loader, self._seen = device, loader, set[Any]()
+        self.device, self._loader, self._seen, self._tried = device, loader, set[Any](), 0
 
     def __call__(self, places: Sequence[int], batch: Any) -> None:
         """Tries a batch, of the items at those places. Raises ModelError where padding changes a gradient."""
-        if self.check is None or _sizes(batch) in self._seen:
+        size = sum(shape.numel() for shape in _sizes(batch))
+        if self.check is None or size <= self._tried or _sizes(batch) in self._seen:
             return
         self._seen.add(_sizes(batch))
         items = [self._loader.dataset[place] for place in places]
@@ -80,7 +81,7 @@ class Padding:
         if padded:
             padded.sort(key=lambda each: sum(tensor.numel() for tensor in tensors_in(each[1])))
             self.check(whole, padded[:TRIED])
-            self.check = None  # the module has been seen to leave padding alone
+            self._tried = size
 
 
 def _sizes(batch: Any) -> tuple[torch.Size, ...]:

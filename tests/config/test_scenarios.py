@@ -91,7 +91,9 @@ def test_overrides_in_their_order() -> None:
     content: dict[str, Any] = {}
     for rate, more in layers:
         content |= more
-        assert one_run(**content).training.optimizer.learning_rate == rate
+        below, over = dict(content, name="x"), {"sweep": content.get("sweep", [])}  # an overlay: not all below is read
+        (run,) = load_scenario_from_mapping(below, over).runs
+        assert run.training.optimizer.learning_rate == rate
 
 
 def lying_over_embedded(tmp_path: Path, text: str) -> Scenario:
@@ -162,6 +164,7 @@ def test_datasets_and_algorithms_of_an_overlay_win_over_those_below(tmp_path: Pa
     assert rounds("description: nothing") == [6, 5, 7, 100]
     assert rounds("datasets: {femnist: {training: {rounds: 8}}}") == [8, 8, 7, 100]
     assert rounds("algorithms: {fed_avg: {training: {rounds: 9}}}") == [9, 5, 9, 100]
+    assert rounds("sweep: [{algorithm: local_item_dp, seed: 3}]") == [5]  # what lies below may serve other sweeps
 
 
 def test_selections_below_drop_no_run_of_an_overlay(tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ def _place_of(line: str, places: Sequence[tuple[str, str | None, str]]) -> str:
     keys += [word for word in _KEY.findall(line) if "." in word]
     for key in [part for word in keys for part in (word, word.rpartition(".")[0]) if part]:
         of_key = [p for p in places if any(f".{name}".endswith(f".{key}") for name in (p[0], _INDEX.sub("", p[0])))]
-        shown = [p for p in of_key if p[1] is not None and re.search(rf"\b{re.escape(p[1])}\b", line)]
+        shown = [p for p in of_key if p[0] == key or (p[1] is not None and re.search(rf"\b{re.escape(p[1])}\b", line))]
         if of_key:
             return f" ({(shown or of_key)[-1][2]})"
     return ""

@@ -117,7 +117,7 @@ def overlaid(contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def run_content(layers: Sequence[Mapping[str, Any]], assignment: Mapping[str, Any]) -> dict[str, Any]:
     """The nested mapping of the run at one place of the sweep: ``assignment`` lies over the layer that gives it."""
-    last = max((i for i, layer in enumerate(layers) if "sweep" in layer), default=len(layers) - 1)
+    last = _layer_of_the_sweep(layers)
 
     def applied(partials: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]) -> dict[str, Any]:
         content: dict[str, Any] = {}
@@ -287,6 +287,7 @@ def load_scenario_from_mapping(*contents: Mapping[str, Any]) -> Scenario:
         raise expected("name", scenario.name, f"none of {', '.join(RESERVED_NAMES)}")
     _check_overrides(scenario)
     _ = scenario.runs  # checks each run
+    _check_overrides_are_read(scenario)
     _check_selections(scenario)
     return scenario
 
@@ -323,6 +324,28 @@ def _check_overrides(scenario: Scenario) -> None:
         *(_of_block(block, f"sweep[{number}]") for number, block in enumerate(scenario.sweep)),
     )
     messages.raise_all(itertools.islice(problems, 2 * messages.MOST_LINES))
+
+
+def _check_overrides_are_read(scenario: Scenario) -> None:
+    """Files below the one that gives the sweep may serve other sweeps too: they are not looked at."""
+    runs = {(run.data.dataset, run.algorithm.name, run.algorithm.variant) for run in scenario.runs}
+    datasets = {dataset for dataset, _, _ in runs}
+    of = {key: {run[0] for run in runs if key in (run[1], f"{run[1]}:{run[2]}")} for key in scenario.algorithms}
+    problems = []
+    for layer in scenario._layers[_layer_of_the_sweep(scenario._layers) :]:
+        read = {f"datasets.{name}": name in datasets for name in _mapping(layer.get("datasets"))}
+        for key, partial in _mapping(layer.get("algorithms")).items():
+            read[f"algorithms.{key}"] = bool(of[key])
+            nested = _mapping(_mapping(partial).get("datasets")) if of[key] else {}
+            read |= {f"algorithms.{key}.datasets.{name}": name in of[key] for name in nested}
+        problems += [
+            f"Expected {key} to be of a run of the sweep, got none." for key, is_read in read.items() if not is_read
+        ]
+    messages.raise_all(problems)
+
+
+def _layer_of_the_sweep(layers: Sequence[Mapping[str, Any]]) -> int:
+    return max((number for number, layer in enumerate(layers) if "sweep" in layer), default=len(layers) - 1)
 
 
 def _of_partial(partial: Any, prefix: str, *decided_elsewhere: str) -> Iterator[str]:

@@ -426,6 +426,11 @@ def test_an_item_of_nobody_is_refused(value: Any) -> None:
         Loop(subjects=[0, 1, 2, value, *range(20)])
 
 
+def test_nobody_knows_whether_two_spellings_are_one_person() -> None:
+    with pytest.raises(DataError, match="'P001' and 'p001' differ in capitals alone"):
+        Loop(subjects=["P001", "p001", *map(str, range(22))])
+
+
 @pytest.mark.parametrize(
     "subjects",
     [

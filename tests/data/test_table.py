@@ -76,6 +76,7 @@ def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
         ("44,Bob,well", "44,,well", "row 2, person: expected a value, .*drop leaves such rows out.$"),
         ("South,80", "NA,80", "row 2, clinic: expected a value"),
         ("44,Bob,well", "44,../Bob,well", "row 2, person: expected a subject's name"),
+        ("44,Bob,well", "44,ann,well", "subjects 'Ann' and 'ann' differ in capitals alone"),
         ("44,Bob,well", '44,"Bob,well', "not a table in UTF-8 CSV|expected 5 columns"),
         ("age,person", "weight,person", "column 'weight' is there twice"),
         ("age,person", "age,persona", "data.subject.*persona"),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.names import person
+from subjectdp.data.names import check_spelling, person
 from subjectdp.errors import ConfigError, DataError, expected, whole_number
 from subjectdp.plan.plan import FederationFacts
 
@@ -257,6 +257,7 @@ def _by_columns(table: Any) -> Counts | None:
     items = np.array(numbers, np.int64)[codes]
     try:
         (subject, subjects), (silo, silos) = (_numbered(table[name], items > 0) for name in COLUMNS[:2])
+        check_spelling(subjects, "")
     except DataError:
         return None
     rows = np.column_stack([subject, silo, items[items > 0]])
@@ -324,6 +325,7 @@ def _counted(name: str, rows: Iterable[tuple[str, Any]]) -> Counts:
         raise DataError("\n".join([*problems[:_SHOWN], *more]))
     if not found:
         raise DataError(f"{name}: expected at least one row with items, got none.")
+    check_spelling(subjects, name)
     triples = [(*key, items) for key, (items, _) in found.items()]
     return Counts(tuple(subjects), tuple(silos), np.array(triples, np.int64))
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.names import check_distinct, check_name
+from subjectdp.data.names import check_distinct, check_name, check_spelling
 from subjectdp.errors import DataError, expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 
@@ -70,6 +70,7 @@ def check_content(content: Content) -> None:
         for each in names:
             check_name(each, f"a {kind}'s name", name)
         check_distinct(names, f"the {kind}s", name)
+    check_spelling(content.subject_ids, name)
     if items > _LARGEST_ADDRESS:
         raise DataError(f"{name}: {items} addresses do not fit 32 bits.")
     last = content.first_items + content.items + content.window

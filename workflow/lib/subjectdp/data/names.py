@@ -47,6 +47,17 @@ def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
         seen[look] = name
 
 
+def check_spelling(people: Iterable[str], where: str) -> None:
+    """DataError if two names differ in capitals alone: nobody can tell whether Ann and ann are one person."""
+    seen: dict[str, str] = {}
+    for name in people:
+        if (other := seen.setdefault(name.casefold(), name)) != name:
+            raise DataError(
+                f"{where}: subjects {in_words(other)} and {in_words(name)} differ in capitals alone: spell the name of "
+                "one person alike, or give two people names that differ in more."
+            )
+
+
 def person(value: Any, kind: str = "a subject's name", where: str = "subjects") -> str:
     """The name that a value stands for: that of a subject, a silo or a class.
 
@@ -99,7 +110,7 @@ def numbered(subjects: Any, items: int, kind: str = "subject") -> tuple[NDArray[
 
     Raises:
         ConfigError: another number of subjects, or no sequence of them.
-        DataError: a subject that is missing, or that names nobody (:func:`person`).
+        DataError: a subject that is missing, that names nobody (:func:`person`), or is spelled in two ways.
     """
     listed = isinstance(subjects, Sized) and not isinstance(subjects, str | bytes | Mapping | Set)
     if not listed or getattr(subjects, "ndim", 1) != 1:
@@ -119,4 +130,6 @@ def numbered(subjects: Any, items: int, kind: str = "subject") -> tuple[NDArray[
             number = names.setdefault(person(subject, f"a {kind}'s name", f"{kind}s, item {item}"), len(names))
             known[type(subject), subject] = number
         numbers.append(number)
+    if kind == "subject":
+        check_spelling(names, "subjects")
     return np.array(numbers, np.int64), tuple(names)

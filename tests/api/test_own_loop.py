@@ -119,6 +119,48 @@ def test_a_layer_replaced_in_mid_training_is_refused() -> None:
         loop.step()
 
 
+class MayMix(nn.Module):
+    """Mixes items where a flag says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixes = False
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values - values.mean(0) if self.mixes else values
+
+
+def mixed_after(module: nn.Module, given: Any, output: Tensor) -> Tensor:
+    return output - output.mean(0) if isinstance(module, MayMix) else output
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module: setattr(module[1], "mixes", True),
+        lambda module: module[1].register_forward_hook(mixed_after),
+        lambda module: module[1].register_full_backward_hook(lambda part, into, out: (out[0] - out[0].mean(0),)),
+        lambda module: setattr(module[1], "forward", lambda values: values - values.mean(0)),
+        lambda module: module.__setitem__(1, nn.BatchNorm1d(6, affine=False)),
+        lambda module: nn.modules.module.register_module_forward_hook(mixed_after),
+    ],
+    ids=["flag", "hook", "backward hook", "forward", "part", "hook of all modules"],
+)
+def test_what_makes_a_module_mix_after_make_private_is_seen_before_a_step(change: Callable[[Any], Any]) -> None:
+    loop = Loop(nn.Sequential(nn.Linear(6, 6), MayMix(), nn.Linear(6, 3)))
+    loop.module[1].register_forward_hook(lambda part, given, output: None)  # tried again, and nothing is wrong
+    loop.step()
+    loop.step()
+    handle = change(loop.module)
+    try:
+        with pytest.raises(ModelError, match="treat items one by one|mixes the items"):
+            loop.step()
+    finally:
+        if hasattr(handle, "remove"):
+            handle.remove()
+    assert loop.engine.steps == 2
+
+
 def test_the_delta_of_the_settings_is_that_of_the_answers() -> None:
     loop = Loop(settings={"noise_multiplier": None, "epsilon": 4.0, "delta": 1e-8, "steps": 3})
     loop.step()

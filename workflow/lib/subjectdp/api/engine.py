@@ -21,7 +21,14 @@ from subjectdp.api.accounting import account, calibrate, mechanism
 from subjectdp.api.collated import Padding, places_to_try, tried_batch
 from subjectdp.api.counts import Counts
 from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
-from subjectdp.api.private_step import PrivateLoss, PrivateModule, PrivateStep, item_losses, refuse_second_training
+from subjectdp.api.private_step import (
+    PlainPassGuard,
+    PrivateLoss,
+    PrivateModule,
+    PrivateStep,
+    item_losses,
+    refuse_second_training,
+)
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
 from subjectdp.data.names import numbered
@@ -46,6 +53,7 @@ from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
 from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, PrivacyPlan
 from subjectdp.plan.rules import check_ranges
 
+_HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
 TRIED_AGAIN = (1, 10, 100)  # steps after which the module, which has moved, is tried once more
 
 
@@ -182,15 +190,13 @@ class SubjectPrivacyEngine(Spending):
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         _check_module(module, optimizer)
-        engine, check, padding = trained_engine(
+        engine, trial, padding = trained_engine(
             module, criterion, data_loader, 2 * batch_size, check_model, settings.fix
         )
         grouped = settings.clip == "subject"
 
         def try_again() -> None:
-            mixed = autocast_on(engine.flat.vector.device)
-            if self._steps in TRIED_AGAIN or (mixed and not self._steps):
-                check()
+            trial(self._steps, autocast_on(engine.flat.vector.device) and not self._steps)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
         sampler = Sampler(plan, positions, owners, grouped, 2 * batch_size, self._seed)
@@ -385,6 +391,36 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
+class Trial:
+    """Tries a module again after 1, 10 and 100 steps, and where parts, hooks or flags of it have changed."""
+
+    def __init__(self, module: nn.Module, check: Callable[[], object]) -> None:
+        self._module, self._check, self._made = module, check, _made_of(module)
+
+    def __call__(self, steps: int, once_more: bool = False) -> None:
+        """Raises ModelError for a module that does not treat items one by one any more."""
+        made = _made_of(self._module)
+        if steps in TRIED_AGAIN or once_more or made != self._made:
+            self._check()
+            self._made = made
+
+
+def _made_of(module: nn.Module) -> list[Any]:
+    """What code outside of a module may change to make it another one; parameters and numbers are not looked at."""
+    parts: list[Any] = [tuple(vars(nn.modules.module)[f"_global_{kind}_hooks"]) for kind in _HOOKS]
+    for each in module.modules():
+        own = vars(each)
+        of_others = [
+            key
+            for kind in _HOOKS
+            for key, hook in own[f"_{kind}_hooks"].items()
+            if not isinstance(getattr(hook, "__self__", hook), PlainPassGuard)
+        ]
+        flags = {name: value for name, value in own.items() if isinstance(value, bool | str) and name != "training"}
+        parts.append((each, of_others, flags, own.get("forward")))
+    return parts
+
+
 def trained_engine(
     module: nn.Module,
     criterion: Any,
@@ -392,7 +428,7 @@ def trained_engine(
     capacity: int,
     check: Callable[..., list[str]],
     fix: bool,
-) -> tuple[ClippingEngine, Callable[[], object], Padding]:
+) -> tuple[ClippingEngine, Trial, Padding]:
     """The engine of a module that has been tried, and what tries it again; warns of what is slow or not trained.
 
     Last what tries batches that pad, to be called with each.
@@ -428,4 +464,4 @@ def trained_engine(
     if items_apart and (slow := engine.followed):
         names = ", ".join(slow[:6]) + (f" and {len(slow) - 6} more" if len(slow) > 6 else "")
         tell(f"No layer rule covers {names}: their clipping is exact, and may be slower.")
-    return engine, lambda: check(module, losses, inputs, targets, layout), padding
+    return engine, Trial(module, lambda: check(module, losses, inputs, targets, layout)), padding

@@ -22,7 +22,7 @@ from subjectdp.algorithms.registry import algorithm
 from subjectdp.api.accounting import mechanism, words_of_the_api
 from subjectdp.api.collated import Padding, inputs_and_targets
 from subjectdp.api.counts import Counts
-from subjectdp.api.engine import TRIED_AGAIN, check_parameters, trained_engine, trained_parameters
+from subjectdp.api.engine import check_parameters, trained_engine, trained_parameters
 from subjectdp.api.loader import check_loader
 from subjectdp.api.private_step import guard, refuse_second_training
 from subjectdp.api.report import Spending, plain
@@ -267,8 +267,7 @@ class SubjectRelease(Spending):
         flat = self._federation.engine.flat
         self._check_as_left(flat)
         before, kept = self._model.state(), [each.clone() for each in self.module.buffers()]
-        if self._steps in TRIED_AGAIN:
-            self._try()
+        self._try(self._steps)
         self._steps += 1
         self._trainable(False)
         try:

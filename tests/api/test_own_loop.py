@@ -130,6 +130,44 @@ class MayMix(nn.Module):
         return values - values.mean(0) if self.mixes else values
 
 
+class Experts(nn.Module):
+    """Two experts, by the sign of a number, that take six items each at most: the first ones of a mini-batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 3)])
+
+    def forward(self, rows: Tensor) -> Tensor:
+        routed = rows[:, 0] > 0
+        outputs = [
+            expert(rows) * (own & (own.cumsum(0) <= 6)).unsqueeze(1)
+            for expert, own in zip(self.experts, (routed, ~routed), strict=True)
+        ]
+        return outputs[0] + outputs[1]
+
+
+def hardest(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Losses of the hardest items alone, where there are more than ten."""
+    losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+    return losses if len(losses) <= 10 else losses * (losses >= losses.topk(10).values[-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "criterion"),
+    [(Experts, nn.CrossEntropyLoss()), (lambda: nn.Linear(6, 3), hardest)],
+    ids=["module", "criterion"],
+)
+def test_what_mixes_items_in_large_mini_batches_alone_is_seen_before_the_first_step(kind: Any, criterion: Any) -> None:
+    torch.manual_seed(1)
+    module = kind()
+    loop = Loop(copy.deepcopy(module), criterion=criterion)
+    with pytest.raises(ModelError, match="with other items in the batch, what an item gets changes"):
+        loop.step()
+    assert loop.engine.steps == 0
+    with pytest.raises(ModelError, match="with other items in the batch"):
+        subjectdp.clip_sum(module, INPUTS, TARGETS, 1.0, criterion=criterion)
+
+
 def mixed_after(module: nn.Module, given: Any, output: Tensor) -> Tensor:
     return output - output.mean(0) if isinstance(module, MayMix) else output
 
@@ -698,7 +736,7 @@ def test_what_is_faint_or_not_the_modules_own_is_refused() -> None:
     mixing = Code(lambda m, x: m.head(x - 1e-3 * x.mean(0)), head=nn.Linear(6, 3))
     penalty = lambda out, y: nn.functional.cross_entropy(out, y, reduction="none") + head.weight.square().sum()  # noqa: E731
     for module, criterion, message in (
-        (mixing, nn.CrossEntropyLoss(), "another item in one's place"),
+        (mixing, nn.CrossEntropyLoss(), "with other items in the batch"),
         (head, penalty, "reads parameters that are trained"),
         (twins, nn.CrossEntropyLoss(), "memory of their own"),
     ):

@@ -48,6 +48,19 @@ def made(seed: int | None = 3, module: nn.Module | None = None, **options: Any) 
     return subjectdp.SubjectRelease(module, nn.CrossEntropyLoss(), data, PERSON, SILO, settings)
 
 
+class MixesMany(nn.Linear):
+    """Items apart in mini-batches of up to five."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        values = super().forward(rows[:, 0])
+        return values - values.mean(0) if len(values) > 5 else values
+
+
+def test_what_mixes_items_in_large_mini_batches_alone_is_seen() -> None:
+    with pytest.raises(ModelError, match="with other items in the batch, what an item gets changes"):
+        made(module=MixesMany(6, 3)).round()
+
+
 def vector(module: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 

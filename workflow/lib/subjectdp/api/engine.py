@@ -36,7 +36,7 @@ from subjectdp.engine.batches import autocast_on, number_of, taken
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layout import Layout, refuse_by_name, replace_batch_norm
-from subjectdp.engine.probe import check_model, check_padding, copied, find_layout
+from subjectdp.engine.probe import check_batch, check_model, check_padding, copied, find_layout
 from subjectdp.errors import (
     ConfigError,
     ModelError,
@@ -195,8 +195,8 @@ class SubjectPrivacyEngine(Spending):
         )
         grouped = settings.clip == "subject"
 
-        def try_again() -> None:
-            trial(self._steps, autocast_on(engine.flat.vector.device) and not self._steps)
+        def try_again() -> bool:
+            return trial(self._steps, autocast_on(engine.flat.vector.device) and not self._steps)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
         sampler = Sampler(plan, positions, owners, grouped, 2 * batch_size, self._seed)
@@ -305,6 +305,7 @@ def clip_sum(
     flat = FlatParameters(copied(module).train(module.training), layout.trained)
     engine = ClippingEngine(flat, item_loss=losses, layout=layout)
     check_model(module, losses, some, wanted, layout)
+    check_batch(engine, inputs, targets)
     weights = groups = None
     if subjects is not None:
         groups = torch.from_numpy(numbered(subjects, items)[0])
@@ -397,12 +398,17 @@ class Trial:
     def __init__(self, module: nn.Module, check: Callable[[], object]) -> None:
         self._module, self._check, self._made = module, check, _made_of(module)
 
-    def __call__(self, steps: int, once_more: bool = False) -> None:
-        """Raises ModelError for a module that does not treat items one by one any more."""
+    def __call__(self, steps: int, once_more: bool = False) -> bool:
+        """Whether this step is one of those, or the first: its own mini-batch is to be tried too.
+
+        Raises ModelError for a module that does not treat items one by one any more.
+        """
         made = _made_of(self._module)
-        if steps in TRIED_AGAIN or once_more or made != self._made:
+        again = steps in TRIED_AGAIN or once_more or made != self._made
+        if again:
             self._check()
             self._made = made
+        return again or not steps
 
 
 def _made_of(module: nn.Module) -> list[Any]:

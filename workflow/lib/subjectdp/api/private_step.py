@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from subjectdp.engine.batches import Call, Part, autocast_on, leaves_of, number_of, taken, tensors_in
+from subjectdp.engine.batches import Call, Part, autocast_on, leaves_of, number_of, of_items, taken, tensors_in
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
-from subjectdp.engine.layout import refuse_by_name
+from subjectdp.engine.layout import in_words, refuse_by_name
+from subjectdp.engine.probe import check_others_stay
 from subjectdp.errors import ModelError, PrivacyError, expected
 
 
@@ -45,7 +46,8 @@ class PrivateStep:
         grouped: subjects are clipped, not items.
         clip_norm: C.
         release: called with each step's whole clipped sum (P,); returns the gradient that the optimiser sees.
-        try_out: called before each forward pass: tries the model again at a few steps.
+        try_out: called before each forward pass: tries the model again at a few steps, and says whether the batch is to
+            be tried too.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class PrivateStep:
         grouped: bool,
         clip_norm: float,
         release: Callable[[Tensor], Tensor],
-        try_out: Callable[[], None],
+        try_out: Callable[[], bool],
     ) -> None:
         self.engine, self.grouped, self.clip_norm = engine, grouped, clip_norm
         self._release, self._try_out, self._running = release, try_out, False
@@ -98,9 +100,15 @@ class PrivateStep:
             )
         self._check_trained_as_made()
         self._check_loaded(inputs, "inputs")
-        self._try_out()
+        self._tried = self._try_out()
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
+            if self._tried:
+                some = taken(inputs, self._draw.parts[0].items)
+                with in_words("The module"):
+                    check_others_stay(
+                        lambda places: tensors_in(self.engine.record(taken(some, places))[0]), number_of(some)
+                    )
             if len(self._draw.parts) == 1:
                 output, tape = self.engine.record(inputs)
                 self._passes = [_Pass(self._draw.parts[0], tape, None)]
@@ -148,7 +156,18 @@ class PrivateStep:
             )
         self._check_loaded(targets, "targets")
         self._check_flags(outputs, "outputs", leaves_of(self._output))
+        if self._tried:
+            self._try_criterion(outputs, targets)
         return self.engine.losses(outputs, targets)
+
+    def _try_criterion(self, outputs: Any, targets: Any) -> None:
+        items = number_of(targets)
+
+        def losses(places: Tensor) -> list[Tensor]:
+            seen = of_items(outputs, lambda each: (each[places] if each.shape[:1] == (items,) else each).detach())
+            return [self.engine.losses(seen, taken(targets, places))]
+
+        check_others_stay(losses, items)
 
     def backward(self, losses: Tensor) -> tuple[Tensor, ...]:
         """The noisy gradient of each parameter. ``losses`` (B,) of the recorded pass, factors of the loss included."""

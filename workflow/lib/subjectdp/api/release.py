@@ -31,9 +31,10 @@ from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.names import numbered
 from subjectdp.data.partition import Partition
 from subjectdp.engine.batches import tensors_in
+from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layout import in_words, refuse_by_name
-from subjectdp.engine.probe import check_keeps_nothing, check_model
+from subjectdp.engine.probe import check_batch, check_keeps_nothing, check_model
 from subjectdp.errors import (
     ConfigError,
     DataError,
@@ -240,11 +241,12 @@ class SubjectRelease(Spending):
             module, criterion, data_loader, data_loader.batch_size or 1, check, settings.fix
         )
         name = cast(Any, settings.optimizer)
+        self._items = _Items(data_loader, padding, engine if settings.clip == "gradient" else None)
         self._federation = Federation(
             rule=algorithm(self.plan.mechanism.algorithm, None).round_rule(self.plan),
             plan=self.plan,
             partition=partition,
-            data=cast(DeviceDataset, _Items(data_loader, padding)),
+            data=cast(DeviceDataset, self._items),
             engine=engine,
             seed=self._seed,
             noise_name="SubjectRelease of one's own module",
@@ -267,7 +269,7 @@ class SubjectRelease(Spending):
         flat = self._federation.engine.flat
         self._check_as_left(flat)
         before, kept = self._model.state(), [each.clone() for each in self.module.buffers()]
-        self._try(self._steps)
+        self._items.tried = self._try(self._steps)
         self._steps += 1
         self._trainable(False)
         try:
@@ -338,10 +340,12 @@ class SubjectRelease(Spending):
 
 
 class _Items:
-    """Batches of anyone's data set, by position, for :mod:`subjectdp.training`."""
+    """Batches of anyone's data set, by position, for :mod:`subjectdp.training`; tried where ``engine`` clips items."""
 
-    def __init__(self, loader: DataLoader[Any], padding: Padding) -> None:
-        self._loader, self._padding, self._device = loader, padding, padding.device
+    tried = False
+
+    def __init__(self, loader: DataLoader[Any], padding: Padding, engine: ClippingEngine | None) -> None:
+        self._loader, self._padding, self._device, self._engine = loader, padding, padding.device, engine
 
     def batch(self, addresses: NDArray[np.int32]) -> tuple[Any, Any]:
         """Inputs and targets of those items, on the device."""
@@ -355,6 +359,8 @@ class _Items:
                     "items of a batch", tuple(tensor.shape), f"{len(items)} in the first dimension", DataError
                 )
         self._padding(addresses.tolist(), moved)
+        if self.tried and self._engine is not None:
+            check_batch(self._engine, *moved)
         return moved
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +74,46 @@ def check_keeps_nothing(
     with _trial(model, item_loss, inputs, targets, layout) as trial:
         trial.check_after_others()
     return []
+
+
+def check_others_stay(run: Callable[[Tensor], list[Tensor]], items: int) -> None:
+    """One item in the places of half of them must leave what a pass of the training gives the other half as it is.
+
+    Args:
+        run: from places (B,) among the items to tensors, with the items first, of a pass on those.
+        items: B.
+
+    Raises ModelError for what mixes items, also where it does so in mini-batches of that size alone.
+    """
+
+    def given(places: Tensor) -> list[Tensor]:
+        _seed()
+        found = [each.detach() for each in run(places)]
+        return [each.nan_to_num() for each in found if each.is_floating_point() and each.shape[:1] == (items,)]
+
+    places, half = torch.arange(items), items // 2
+    with _generators_kept():
+        usual = given(places)
+        for kept, one in ((places >= half, items - 1), (places < half, 0)) if half else ():
+            for before, after in zip(usual, given(places.where(kept, one)), strict=True):
+                own = kept.to(before.device)
+                if before.shape == after.shape and not torch.allclose(
+                    after[own], before[own], rtol=_STAYS, atol=_STAYS * float(before.abs().amax())
+                ):
+                    raise ModelError(
+                        "Expected a model and a loss that treat items one by one: with other items in the batch, what "
+                        "an item gets changes."
+                    )
+
+
+def check_batch(engine: ClippingEngine, inputs: Inputs, targets: Any) -> None:
+    """Tries a mini-batch, as far as it goes through the model at once. Raises as :func:`check_others_stay`."""
+
+    def losses(places: Tensor) -> list[Tensor]:
+        return [engine.losses(engine.record(taken(inputs, places))[0], taken(targets, places))]
+
+    with in_words("The module"):
+        check_others_stay(losses, min(number_of(targets), engine.physical_batch_size))
 
 
 def check_padding(model: nn.Module, item_loss: ItemLoss, layout: Layout, whole: Any, alone: list[Any]) -> None:
@@ -254,24 +294,8 @@ class _Trial:
             parameter.requires_grad_(False)
 
     def check_others_stay(self) -> None:
-        """Another item in one's place must leave the others' losses in a pass of the training as they are."""
         quiet = _without_dropout(self._copied(), self.inputs)
-        engine = self._engine(quiet, quiet.training)
-
-        def losses(places: Tensor) -> Tensor:
-            _seed()
-            inputs, targets = (taken(values, places) for values in (self.inputs, self.targets))
-            return engine.losses(engine.record(inputs)[0], targets).detach().nan_to_num()
-
-        places = torch.arange(self.items)
-        for item in {0, self.items - 1} if self.items > 1 else ():
-            usual, moved = losses(places), losses(places.where(places != item, (item + 1) % self.items))
-            moved[item] = usual[item]
-            if not torch.allclose(moved, usual, rtol=_STAYS, atol=_STAYS * float(usual.abs().max())):
-                raise ModelError(
-                    "Expected a model and a loss that treat items one by one: with another item in one's place, the "
-                    "losses of others change."
-                )
+        check_batch(self._engine(quiet, quiet.training), self.inputs, self.targets)
 
     def check_among_copies(self) -> None:
         engine, items = self._engine(self._copied(), training=True), self.items

@@ -168,6 +168,60 @@ def test_what_mixes_items_in_large_mini_batches_alone_is_seen_before_the_first_s
         subjectdp.clip_sum(module, INPUTS, TARGETS, 1.0, criterion=criterion)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda criterion: setattr(criterion, "weight", torch.tensor([1.0, 2.0, 3.0])),
+        lambda criterion: criterion.weight.mul_(2),
+        lambda criterion: setattr(criterion, "label_smoothing", 0.1),
+    ],
+    ids=["weight", "in place", "number"],
+)
+def test_a_criterion_that_is_changed_is_refused(change: Callable[[Any], Any]) -> None:
+    """Class weights of each batch weigh an item by the others; a number of a copy would be dropped."""
+    criterion = nn.CrossEntropyLoss(weight=torch.ones(3))
+    loop = Loop(criterion=criterion)
+    loop.step()
+    change(criterion)
+    with pytest.raises(PrivacyError, match="it was changed since: its weights may have been read from the items"):
+        loop.step()
+    assert loop.engine.steps == 1
+
+
+class Scaling(nn.Linear):
+    """Its inputs divided by a number and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.scale = 1.0
+        self.register_buffer("shift", torch.zeros(6))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows / self.scale - self.shift)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module, rows: setattr(module, "scale", float(rows.abs().max())),
+        lambda module, rows: module.shift.copy_(rows.mean(0)),
+        lambda module, rows: setattr(module, "shift", rows.mean(0)),
+    ],
+    ids=["number", "buffer", "other buffer"],
+)
+def test_a_module_that_is_set_by_its_batch_is_refused(change: Callable[[Any, Tensor], Any]) -> None:
+    loop = Loop(Scaling())
+    for inputs, _ in loop.loader.take(1):
+        change(loop.module, inputs)
+        with pytest.raises(PrivacyError, match="a number or a buffer of it was changed since"):
+            loop.private(inputs)
+    loop = Loop(Scaling())
+    for step in range(2):
+        loop.module.scale = 1.0 + step  # a schedule
+        loop.step()
+    assert loop.engine.steps == 2
+
+
 def mixed_after(module: nn.Module, given: Any, output: Tensor) -> Tensor:
     return output - output.mean(0) if isinstance(module, MayMix) else output
 

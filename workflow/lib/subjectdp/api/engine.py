@@ -422,7 +422,7 @@ def _made_of(module: nn.Module) -> list[Any]:
             for key, hook in own[f"_{kind}_hooks"].items()
             if not isinstance(getattr(hook, "__self__", hook), PlainPassGuard)
         ]
-        flags = {name: value for name, value in own.items() if isinstance(value, bool | str) and name != "training"}
+        flags = {name: value for name, value in own.items() if type(value) in (bool, str) and name != "training"}
         parts.append((each, of_others, flags, own.get("forward")))
     return parts
 

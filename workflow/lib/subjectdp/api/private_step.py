@@ -88,6 +88,7 @@ class PrivateStep:
         self.abandon()
         self._draw, self._batch = draw, tensors_in(batch)
         self._loaded = [each._version for each in self._batch]
+        self._settings = _Settings(self.engine.flat.model)
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -99,6 +100,11 @@ class PrivateStep:
                 "else call model.eval() first."
             )
         self._check_trained_as_made()
+        if not self._settings.same(_Settings(self.engine.flat.model)):
+            raise PrivacyError(
+                "Expected the module as it was when its batch was drawn, a number or a buffer of it was changed since: "
+                "it may have been read from the items. Change it before a batch is drawn."
+            )
         self._check_loaded(inputs, "inputs")
         self._tried = self._try_out()
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
@@ -537,16 +543,45 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
     return criterion, reduction
 
 
+_PLAIN = {bool, int, float, str}
+
+
+class _Settings:
+    """What a loop may change of a module or criterion: numbers, words and tensors such as class weights."""
+
+    def __init__(self, module: Any) -> None:
+        parts = dict(module.named_modules()) if isinstance(module, nn.Module) else {}
+        self.plain = {
+            (part, name): value
+            for part, each in parts.items()
+            for name, value in vars(each).items()
+            if type(value) in _PLAIN and name != "training"
+        }
+        self.tensors = [tensor for each in parts.values() for tensor in each.buffers(recurse=False)]
+        self.versions = [each._version for each in self.tensors]
+
+    def same(self, other: _Settings) -> bool:
+        """Whether nothing has been changed; tensors are told by themselves, not by their values."""
+        kept = [*map(id, self.tensors)] == [*map(id, other.tensors)]
+        return kept and self.plain == other.plain and self.versions == other.versions
+
+
 def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
 
     An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``; those
     at the criterion's ``ignore_index`` are left out.
-    ModelError for a criterion that has parameters to train.
+    ModelError for a criterion that has parameters to train; PrivacyError, at a call, for one that was changed.
     """
+    given, made = criterion, _Settings(criterion)
     criterion, reduction = _unreduced(criterion)
 
     def losses(outputs: Any, targets: Any) -> Tensor:
+        if not made.same(_Settings(given)):
+            raise PrivacyError(
+                "Expected the criterion that make_private was given, it was changed since: its weights may have been "
+                "read from the items. Make a new engine, or a function that weighs each item by itself."
+            )
         try:
             each: Tensor = criterion(outputs, targets)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:

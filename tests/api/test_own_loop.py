@@ -540,6 +540,19 @@ def test_a_collate_fn_that_sorts_or_mixes(collate: Any) -> None:
         Loop(data_loader=DataLoader(DATA, 8, collate_fn=collate))
 
 
+def test_a_collate_fn_that_leaves_items_out_is_refused() -> None:
+    """In training alone: the items tried are whole."""
+    inputs = INPUTS.clone()
+    inputs[7] = torch.nan
+
+    def whole(items: list[Any]) -> Any:
+        return default_collate([each for each in items if not each[0].isnan().any()])
+
+    loop = Loop(data_loader=DataLoader(TensorDataset(inputs, TARGETS), ITEMS, collate_fn=whole))
+    with pytest.raises(ConfigError, match="items of a batch to be the 24 that were drawn: leave items out before make_private, got .23.."):
+        loop.step()
+
+
 def test_loaders_and_optimisers_that_cannot_be_honoured() -> None:
     weighted = WeightedRandomSampler([1.0] * ITEMS, ITEMS)
     with pytest.raises(ConfigError, match="sampler of the data loader.*Subset"):

@@ -86,6 +86,11 @@ class PrivateStep:
                 "was left without. Steps cannot be skipped or gathered: raise batch_size instead."
             )
         self.abandon()
+        sizes, drawn = {len(each) if each.dim() else 0 for each in tensors_in(batch)}, len(draw.positions)
+        if sizes != {drawn}:
+            raise expected(
+                "items of a batch", sorted(sizes), f"the {drawn} that were drawn: leave items out before make_private"
+            )
         self._draw, self._batch = draw, tensors_in(batch)
         self._loaded = [each._version for each in self._batch]
         self._settings = _Settings(self.engine.flat.model)

@@ -359,7 +359,7 @@ class ClippingEngine:
                     loss.new_zeros(shape) if delta is None else delta
                     for shape, delta in zip(taped.shapes, own, strict=True)
                 ]
-                with in_words(f"Layer {name!r}"):
+                with in_words(_layer(name)):
                     captured[name] = rule.captured(module, in_float32(taped.kept), in_float32(written))
             if tape.uses is not None:
                 for value in tape.uses.take(list(deltas)):
@@ -373,7 +373,7 @@ class ClippingEngine:
             if name in tape:
                 raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
             alone = _only_input(name, module, inputs, options, items)
-            with in_words(f"Layer {name!r}"):
+            with in_words(_layer(name)):
                 output, wanted, kept = self.rules[name][1].forward(module, alone)
             edges = edges_of(wanted, f"layer {name!r}")
             shapes = [tensor.shape for tensor in wanted]
@@ -385,20 +385,24 @@ class ClippingEngine:
         )
 
 
+def _layer(name: str) -> str:
+    return f"Layer {name!r}" if name else "The module"
+
+
 def _only_input(name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int) -> Tensor:
     kind = type(module).__name__
     given = [*inputs, *(value for value in options.values() if value is not None)]
     if len(given) != 1 or not isinstance(given[0], Tensor):
         taken = ", ".join(type(value).__name__ for value in given) or "nothing"
         raise ModelError(
-            f"Layer {name!r} ({kind}) has to take one tensor, it takes {taken}. Initial states and packed sequences "
+            f"{_layer(name)} ({kind}) has to take one tensor, it takes {taken}. Initial states and packed sequences "
             "are not supported."
         )
     second = isinstance(module, nn.RNNBase) and not module.batch_first
     place = 1 if second else 0
     if given[0].dim() <= place or given[0].shape[place] != items:
         raise ModelError(
-            f"Layer {name!r} ({kind}) has to see the {items} items of the batch in dimension {place}, it sees "
+            f"{_layer(name)} ({kind}) has to see the {items} items of the batch in dimension {place}, it sees "
             f"{tuple(given[0].shape)}. Put the batch first, or expand what items share, such as positions: "
             "layer(positions.expand(len(inputs), -1))."
         )
@@ -440,7 +444,7 @@ def _layers(flat: FlatParameters, layout: Layout | None) -> list[tuple[str, nn.M
 
 
 def _rule_of(name: str, module: nn.Module) -> LayerRule:
-    layer = f"Layer {name!r} ({type(module).__name__})"
+    layer = f"{_layer(name)} ({type(module).__name__})"
     if "forward" in vars(module):
         raise ModelError(f"{layer} has a forward of its own, which replaced that of its class: write a class.")
     if any(type(hook).__module__ in _FROM_HOOKS for hook in module._forward_pre_hooks.values()):

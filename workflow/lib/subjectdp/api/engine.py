@@ -419,7 +419,7 @@ def _made_of(module: nn.Module) -> list[Any]:
         of_others = [
             key
             for kind in _HOOKS
-            for key, hook in own[f"_{kind}_hooks"].items()
+            for key, hook in own.get(f"_{kind}_hooks", {}).items()
             if not isinstance(getattr(hook, "__self__", hook), PlainPassGuard)
         ]
         flags = {name: value for name, value in own.items() if type(value) in (bool, str) and name != "training"}

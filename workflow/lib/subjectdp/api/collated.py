@@ -21,9 +21,7 @@ def places_to_try(items: int) -> list[int]:
 def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any]:
     """Inputs and targets of a few items from all over the data set, as the loader hands them over.
 
-    Raises:
-        DataError: no (inputs, targets).
-        ModelError: a ``collate_fn`` that sorts or mixes items.
+    Raises DataError where there are no (inputs, targets), ModelError for a ``collate_fn`` that sorts or mixes items.
     """
     dataset: Any = loader.dataset
     items = [dataset[i] for i in places_to_try(len(dataset))]

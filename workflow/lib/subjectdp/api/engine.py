@@ -135,9 +135,8 @@ class SubjectPrivacyEngine(Spending):
     def __init__(self, seed: int | None = None) -> None:
         self._seed = secrets.randbits(256) if seed is None else whole_number("seed", seed, 0)
         self._source = NoiseSource.SECURE if seed is None else NoiseSource.REPRODUCIBLE
-        self._process = os.getpid()
-        self._draws = 0
-        self._settings: PrivacySettings | None = None
+        self._process, self._draws = os.getpid(), 0
+        self._most_steps: int | None = None
 
     def make_private(
         self,
@@ -196,7 +195,7 @@ class SubjectPrivacyEngine(Spending):
         sampler = Sampler(plan, positions, owners, grouped, 2 * batch_size, self._seed)
         loader = PrivateLoader(data_loader, sampler, step, self._next_draw, padding)
         optimizer.register_step_pre_hook(step.before_optimizer_step)
-        self._plan, self._settings = plan, settings
+        self._plan, self._most_steps = plan, settings.steps
         return PrivateModule(module, step).train(module.training), optimizer, PrivateLoss(step), loader
 
     def state_dict(self) -> dict[str, Any]:
@@ -230,9 +229,9 @@ class SubjectPrivacyEngine(Spending):
 
     def _release(self, total: Tensor) -> Tensor:
         """The noisy mean of one step's clipped sum."""
-        silo, planned = self.plan.silos[0], self._settings.steps if self._settings is not None else None
-        if planned is not None and self._steps >= planned:
-            raise PrivacyError(f"Expected at most {planned} steps: the noise was made for them.")
+        silo = self.plan.silos[0]
+        if self._most_steps is not None and self._steps >= self._most_steps:
+            raise PrivacyError(f"Expected at most {self._most_steps} steps: the noise was made for them.")
         if os.getpid() != self._process:
             raise PrivacyError(
                 "Expected the engine to be used in the process that made it: a forked one has the same noise. Make the "
@@ -241,9 +240,8 @@ class SubjectPrivacyEngine(Spending):
         self._steps += 1
         std = silo.noise_multiplier * self.plan.settings.clip_norm
         key = key_bytes(self._seed, Purpose.NOISE, "api", self._steps)
-        if self._source is NoiseSource.SECURE:
-            return add_secure_gaussian(total, std, key).div_(silo.divisor)
-        return add_gaussian(total, std, key).div_(silo.divisor)
+        add = add_secure_gaussian if self._source is NoiseSource.SECURE else add_gaussian
+        return add(total, std, key).div_(silo.divisor)
 
     def _kept(self, owners: NDArray[np.int64], cap: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions of the items to train on and their subjects, at most ``cap`` of each."""
@@ -380,9 +378,8 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
         raise expected("trained parameters of the optimiser", len(held), "exactly those of the module")
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
-        raise expected(
-            "optimizer", type(optimizer).__name__, "one that needs no closure: each would be a release of its own"
-        )
+        allowed = "one that needs no closure: each would be a release of its own"
+        raise expected("optimizer", type(optimizer).__name__, allowed)
 
 
 def trained_engine(
@@ -393,14 +390,10 @@ def trained_engine(
     check: Callable[..., list[str]],
     fix: bool,
 ) -> tuple[ClippingEngine, Callable[[], object], Padding]:
-    """The engine of a module that has been tried, and what tries it again; warns of what is slow or not trained.
+    """The engine of a module that has been tried, what tries it again, and what tries batches that pad.
 
-    Last what tries batches that pad, to be called with each.
-
-    Args:
-        module, criterion, loader, fix: as of :class:`SubjectPrivacyEngine`.
-        capacity: items that go through the module at once.
-        check: one of :mod:`subjectdp.engine.probe`.
+    Warns of what is slow or not trained. ``capacity`` items go through the module at once, ``check`` is one of
+    :mod:`subjectdp.engine.probe`, all else as of :class:`SubjectPrivacyEngine`.
     """
 
     def tell(text: str) -> None:

@@ -7,6 +7,7 @@ group, then by group; groups of equal size form a :class:`Run`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -188,11 +189,8 @@ class Grouping:
         """(groups,) values, repeated for each item of their group: (items,)."""
         if all(run.size == 1 for run in self.runs):
             return values
-        parts, start = [], 0
-        for run in self.runs:
-            parts.append(values[start : start + run.groups].repeat_interleave(run.size))
-            start += run.groups
-        return torch.cat(parts)
+        of_runs = torch.split(values, [run.groups for run in self.runs])
+        return torch.cat([each.repeat_interleave(run.size) for each, run in zip(of_runs, self.runs, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -215,11 +213,7 @@ def item_parts(items: int, capacity: int) -> Iterator[Part]:
 
 
 def group_numbers(groups: Tensor, items: int) -> Tensor:
-    """The group of each item (items,) int64 on the CPU, checked.
-
-    Raises:
-        PrivacyError: another shape, numbers that are not whole, or below 0.
-    """
+    """The group of each item (items,) int64 on the CPU. PrivacyError: another shape, not whole numbers, or below 0."""
     if groups.shape != (items,):
         raise expected("groups", tuple(groups.shape), f"one number an item, shape ({items},)", PrivacyError)
     if groups.is_floating_point() or groups.is_complex() or groups.dtype is torch.bool:
@@ -233,9 +227,7 @@ def group_numbers(groups: Tensor, items: int) -> Tensor:
 def group_parts(numbers: Tensor, capacity: int) -> Iterator[Part]:
     """A grouped batch in parts of whole groups, of at most ``capacity`` items unless a single group is larger.
 
-    Args:
-        numbers: (items,) int64 on the CPU, the group of each item.
-        capacity: items that may go through the model at once, at least 1.
+    ``numbers``: (items,) int64 on the CPU, the group of each item.
     """
     sizes = torch.bincount(numbers)
     by_size = torch.sort(sizes, stable=True).indices
@@ -246,14 +238,10 @@ def group_parts(numbers: Tensor, capacity: int) -> Iterator[Part]:
     first_group = first_item = 0
     counts: list[int] = sizes[by_size].tolist()
     for groups in _packed(counts, capacity):
-        chosen = counts[first_group : first_group + groups]
-        items = sum(chosen)
-        yield Part(
-            order[first_item : first_item + items],
-            by_size[first_group : first_group + groups],
-            Grouping(tuple(_runs(chosen))),
-        )
-        first_group, first_item = first_group + groups, first_item + items
+        chosen = slice(first_group, first_group + groups)
+        items = slice(first_item, first_item + sum(counts[chosen]))
+        yield Part(order[items], by_size[chosen], Grouping(tuple(_runs(counts[chosen]))))
+        first_group, first_item = chosen.stop, items.stop
 
 
 def _packed(sizes: list[int], capacity: int) -> Iterator[int]:
@@ -269,7 +257,6 @@ def _packed(sizes: list[int], capacity: int) -> Iterator[int]:
 
 def _runs(sizes: list[int]) -> Iterator[Run]:
     start = 0
-    for size in sorted(set(sizes)):
-        groups = sizes.count(size)
+    for size, groups in sorted(Counter(sizes).items()):
         yield Run(start, groups, size)
         start += groups * size

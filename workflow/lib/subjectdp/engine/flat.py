@@ -41,22 +41,24 @@ class FlatParameters:
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """Each parameter's part of any (P,) vector, in the parameter's own shape."""
-        parts: dict[str, Tensor] = {}
-        start = 0
+        sizes = [math.prod(shape) for shape in self.shapes.values()]
+        parts = dict(zip(self.shapes, torch.split(vector, sizes), strict=True))
         for name, shape in self.shapes.items():
-            count = math.prod(shape)
-            flat = vector[start : start + count]
             if len(shape) == 4:
                 out, inner, height, width = shape
-                parts[name] = flat.view(out, height, width, inner).permute(0, 3, 1, 2)
+                parts[name] = parts[name].view(out, height, width, inner).permute(0, 3, 1, 2)
             else:
-                parts[name] = flat.view(shape)
-            start += count
+                parts[name] = parts[name].view(shape)
         return parts
 
     def load(self, vector: Tensor) -> None:
         """Copies ``vector`` (P,) into the model."""
         self.vector.copy_(vector)
+
+    def require_gradients(self, wanted: bool) -> None:
+        """Of the trained parameters."""
+        for parameter in self.parameters.values():
+            parameter.requires_grad_(wanted)
 
 
 _MARGIN = 1.0 + 2.0**-18  # clipping to C over this keeps the true norm at or below C

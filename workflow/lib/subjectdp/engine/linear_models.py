@@ -85,9 +85,10 @@ def errors_and_norms(
     bias: bool,
     norms: NDArray[np.float32],
 ) -> bool:
-    """Gradients of the items' cross-entropies and the norms of the layer's gradients that follow.
+    """Gradients of the items' cross-entropies and the norms of the layer's gradients; whether all norms are finite.
 
-    Squares are added up in float64, so that a norm's relative error is that of ``lengths`` and of one rounding.
+    Squares are added up in float64, so that a norm's relative error is that of ``lengths`` and of one rounding. Raises
+    IndexError for a label that is none of the classes.
 
     Args:
         logits: (classes, B), in C order; become softmax minus one at the label.
@@ -95,12 +96,6 @@ def errors_and_norms(
         lengths: (B,) norms of the layer's inputs.
         bias: the layer has a bias, whose input is 1.
         norms: (B,), overwritten; not finite for an item whose gradient is not.
-
-    Returns:
-        Whether all norms are finite.
-
-    Raises:
-        IndexError: a label is not one of the classes.
     """
     for i in range(len(labels)):
         if not 0 <= labels[i] < len(logits):
@@ -153,7 +148,6 @@ class OneLinear:
 
     def clip(self, clip_norm: float | Tensor, weights: Tensor | None, factor: Factor | None = None) -> Tensor:
         """Makes the sum Σ_i w_i Clip(g_i, C), without items whose gradient is not finite; returns the norms (B,)."""
-
         lengths = row_norms(self.inputs)
         norms, logits, labels = torch.empty_like(lengths), self.logits.numpy(), self.labels.numpy()
         finite = errors_and_norms(logits, labels, lengths.numpy(), self.bias, norms.numpy())

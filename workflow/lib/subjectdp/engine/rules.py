@@ -96,21 +96,18 @@ class Captured(Protocol):
 
     def squared_norms(self, grouping: Grouping) -> Squares:
         """Squared L2 norm of each group's gradient of this layer's parameters, the sum over the group's items."""
-        ...
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         """Sets the gradients of the marked items (items,) to exactly 0, also where they are not finite.
 
         ``groups`` (groups,) marks their groups; None before the norms are computed.
         """
-        ...
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         """Adds Σ_a coefficients_a · g_a to each parameter.
 
         Leaves the gradients of outputs as they are: layers whose outputs are added share one tensor.
         """
-        ...
 
 
 class LayerRule(Protocol):
@@ -118,11 +115,9 @@ class LayerRule(Protocol):
 
     def forward(self, module: Any, inputs: Tensor) -> tuple[Any, list[Tensor], Any]:
         """Runs the layer: output, the tensors whose gradients are :func:`wanted`, and what to keep."""
-        ...
 
     def captured(self, module: Any, kept: Any, deltas: list[Tensor]) -> Captured:
         """Combines what was kept with the gradients of the wanted tensors."""
-        ...
 
 
 class OwnForward:
@@ -258,9 +253,8 @@ class LinearRule(OwnForward):
     """nn.Linear on (B, d) or (B, ..., d) inputs."""
 
     def captured(self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured:
-        if kept.dim() == 2:
-            return LinearCaptured(kept.unsqueeze(1), deltas[0].unsqueeze(1), module.bias is not None)
-        return LinearCaptured(kept.flatten(1, -2), deltas[0].flatten(1, -2), module.bias is not None)
+        inputs, delta = (each.reshape(len(each), -1, each.shape[-1]) for each in (kept, deltas[0]))
+        return LinearCaptured(inputs, delta, module.bias is not None)
 
 
 @dataclass
@@ -369,21 +363,18 @@ class GroupNormRule(OwnForward):
     """nn.GroupNorm on (B, C, ...)."""
 
     def captured(self, module: nn.GroupNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        over = tuple(range(2, kept.dim()))
-        delta = deltas[0]
-        scale, shift = delta * F.group_norm(kept, module.num_groups, None, None, module.eps), delta
-        return ItemGradients(
-            {"weight": scale.sum(over), "bias": shift.sum(over)} if over else {"weight": scale, "bias": shift}
-        )
+        scale, shift = deltas[0] * F.group_norm(kept, module.num_groups, None, None, module.eps), deltas[0]
+        if over := tuple(range(2, kept.dim())):
+            scale, shift = scale.sum(over), shift.sum(over)
+        return ItemGradients({"weight": scale, "bias": shift})
 
 
 class LayerNormRule(OwnForward):
     """nn.LayerNorm over the last dimensions."""
 
     def captured(self, module: nn.LayerNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        over = tuple(range(1, kept.dim() - len(module.normalized_shape)))
         scale, shift = F.layer_norm(kept, module.normalized_shape, None, None, module.eps).mul_(deltas[0]), deltas[0]
-        if over:
+        if over := tuple(range(1, kept.dim() - len(module.normalized_shape))):
             scale, shift = scale.sum(over), shift.sum(over)
         return ItemGradients({"weight": scale} if module.bias is None else {"weight": scale, "bias": shift})
 
@@ -393,14 +384,11 @@ class GenericRule(OwnForward):
 
     def captured(self, module: nn.Module, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
         parameters = {name: p.detach() for name, p in module.named_parameters(recurse=False)}
+        plain = _Plain(module)
 
         def gradients(item: Tensor, delta: Tensor) -> Any:
-            # the layer must run its own forward, not the engine's recording one
-            def run(values: dict[str, Tensor]) -> Tensor:
-                result: Tensor = functional_call(
-                    _Plain(module), {f"inner.{k}": v for k, v in values.items()}, item[None]
-                )
-                return result
+            def run(values: dict[str, Tensor]) -> Any:
+                return functional_call(plain, {f"inner.{k}": v for k, v in values.items()}, item[None])
 
             return vjp(run, parameters)[1](delta[None])[0]
 
@@ -408,13 +396,14 @@ class GenericRule(OwnForward):
 
 
 class _Plain(nn.Module):
+    """Runs the layer's own forward, not the engine's recording one."""
+
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        result: Tensor = type(self.inner).forward(self.inner, inputs)
-        return result
+    def forward(self, inputs: Tensor) -> Any:
+        return type(self.inner).forward(self.inner, inputs)
 
 
 @dataclass

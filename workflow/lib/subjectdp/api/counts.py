@@ -58,9 +58,8 @@ class Counts:
         """The facts that a privacy plan reads. ``cap``: enforced before training; None: maxima are those seen."""
         counts = self if cap is None else self.capped(cap)
         subject, silo, items = counts.rows.T
-        largest = np.zeros(len(self.silos), np.int64)
+        largest, totals = np.zeros((2, len(self.silos)), np.int64)
         np.maximum.at(largest, silo, items)
-        totals = np.zeros(len(self.silos), np.int64)
         np.add.at(totals, silo, items)
         return FederationFacts(
             items=tuple(totals.tolist()),
@@ -112,9 +111,7 @@ class SiloSizes:
             return each
         if len(each) != len(self.silos):
             raise expected(f"{key} of SiloSizes", each, f"{len(self.silos)} numbers, one for each silo")
-        return tuple(
-            whole_number(f"{key} of silo {silo!r}", value) for silo, value in zip(self.silos, each, strict=True)
-        )
+        return tuple(whole_number(f"{key} of silo {silo!r}", n) for silo, n in zip(self.silos, each, strict=True))
 
     def _check_room(self, place: int, silo: str, cap: int | None) -> None:
         """Raises ConfigError for more items than the silo's people may have within the smaller one of the caps."""
@@ -198,9 +195,8 @@ def _read_rows(where: Path, reader: Any) -> Counts:
         hint = " Separate columns by commas." if len(header) == 1 and re.search("[;\t]", found) else ""
         raise DataError(f"{where}, line 1: expected the columns {', '.join(COLUMNS)}, got {found}.{hint}")
     if any(header.count(name) > 1 for name in COLUMNS):
-        raise DataError(
-            f"{where}, line 1: expected the columns {', '.join(COLUMNS)} once each, got {', '.join(header)}."
-        )
+        allowed = f"the columns {', '.join(COLUMNS)} once each"
+        raise DataError(f"{where}, line 1: expected {allowed}, got {', '.join(header)}.")
     columns = operator.itemgetter(*map(header.index, COLUMNS))
     lines = ((f"{where}, line {reader.line_num}", row) for row in reader if any(map(str.strip, row)))
     return _counted(str(where), ((place, columns(row) if _fits(row, header) else None) for place, row in lines))

@@ -157,9 +157,8 @@ class ReleaseSettings:
         if self.clip == "gradient" and self.local_steps != 1:
             raise expected("local_steps", self.local_steps, 'left out without clip="update": a round is one step')
         if self.momentum >= 1 or (self.optimizer == "sgd" and self.momentum != type(self).momentum):
-            raise expected(
-                "momentum", self.momentum, "below 1, and left out with optimizer='sgd', which does not read it"
-            )
+            allowed = "below 1, and left out with optimizer='sgd', which does not read it"
+            raise expected("momentum", self.momentum, allowed)
         if self.averaged_rounds is not None and self.averaged_rounds > 1:
             raise expected("averaged_rounds", self.averaged_rounds, "above 0 and at most 1")
 
@@ -170,7 +169,7 @@ class ReleaseSettings:
         facts = counts.facts(None)
         if facts.silos_per_subject > bound:
             raise expected("silos_per_subject", bound, f"at least {facts.silos_per_subject}, those of one person here")
-        chosen = mechanism(_ALGORITHMS[self.clip], self.trust)
+        weights = BudgetWeights(self.weights)
         settings = PlanSettings(
             mode=AccountingMode.SOUND,
             horizontal=Horizontal.SOUND,
@@ -183,10 +182,9 @@ class ReleaseSettings:
             batch_size=1,
             noise_multiplier=self.noise_multiplier,
             noise_source=NoiseSource.SECURE if self.seed is None else NoiseSource.REPRODUCIBLE,
-            subject=SubjectSettings(
-                self.sampling_probability, self.items, BudgetWeights(self.weights), self.local_steps
-            ),
+            subject=SubjectSettings(self.sampling_probability, self.items, weights, self.local_steps),
         )
+        chosen = mechanism(_ALGORITHMS[self.clip], self.trust)
         return make_plan(chosen, replace(facts, silos_per_subject=bound), settings)
 
 
@@ -224,7 +222,11 @@ class SubjectRelease(Spending):
         silos: Sequence[Any],
         settings: ReleaseSettings,
     ) -> None:
-        self._check(module, settings)
+        if not isinstance(settings, ReleaseSettings):
+            raise expected("settings", type(settings).__name__, "ReleaseSettings")
+        settings.check()
+        check_parameters(module)
+        refuse_second_training(module)
         keep_freed_memory()
         self.module, self.settings = module, settings
         counts, partition = _federated(subjects, silos, check_loader(data_loader)[0])
@@ -236,9 +238,8 @@ class SubjectRelease(Spending):
         self.silos, self._loads = counts.silos, 0
         # where gradients are clipped the items are kept apart; where updates are, the passes of different people
         check = check_model if settings.clip == "gradient" else check_keeps_nothing
-        engine, self._try, padding = trained_engine(
-            module, criterion, data_loader, data_loader.batch_size or 1, check, settings.fix
-        )
+        capacity = data_loader.batch_size or 1
+        engine, self._try, padding = trained_engine(module, criterion, data_loader, capacity, check, settings.fix)
         name = cast(Any, settings.optimizer)
         self._federation = Federation(
             rule=algorithm(self.plan.mechanism.algorithm, None).round_rule(self.plan),
@@ -252,7 +253,7 @@ class SubjectRelease(Spending):
             averaged_rounds=settings.averaged_rounds,
         )
         self._model = GlobalModel(self._federation)
-        self._trainable(True)
+        engine.flat.require_gradients(True)
         guard(module, self)
 
     def round(self) -> None:
@@ -270,7 +271,7 @@ class SubjectRelease(Spending):
         if self._steps in TRIED_AGAIN:
             self._try()
         self._steps += 1
-        self._trainable(False)
+        flat.require_gradients(False)
         try:
             refuse_by_name(self.module)
             with in_words("The module"):
@@ -280,16 +281,8 @@ class SubjectRelease(Spending):
             self._model.restore(before)
             raise
         finally:
-            self._trainable(True)
+            flat.require_gradients(True)
             flat.load(self._model.reported)
-
-    @staticmethod
-    def _check(module: nn.Module, settings: ReleaseSettings) -> None:
-        if not isinstance(settings, ReleaseSettings):
-            raise expected("settings", type(settings).__name__, "ReleaseSettings")
-        settings.check()
-        check_parameters(module)
-        refuse_second_training(module)
 
     def _check_as_left(self, flat: FlatParameters) -> None:
         """Raises PrivacyError for other parameters, or other values, than the last round left."""
@@ -333,10 +326,6 @@ class SubjectRelease(Spending):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError("A SubjectRelease cannot be pickled or copied: it holds the secret of the noise.")
 
-    def _trainable(self, wanted: bool) -> None:
-        for parameter in self._federation.engine.flat.parameters.values():
-            parameter.requires_grad_(wanted)
-
 
 class _Items:
     """Batches of anyone's data set, by position, for :mod:`subjectdp.training`."""
@@ -352,9 +341,8 @@ class _Items:
         moved = inputs_and_targets(self._loader.collate_fn(items), self._device)
         for tensor in (each for part in moved for each in tensors_in(part)):
             if tensor.shape[:1] != (len(items),):
-                raise expected(
-                    "items of a batch", tuple(tensor.shape), f"{len(items)} in the first dimension", DataError
-                )
+                allowed = f"{len(items)} in the first dimension"
+                raise expected("items of a batch", tuple(tensor.shape), allowed, DataError)
         self._padding(addresses.tolist(), moved)
         return moved
 

@@ -103,9 +103,8 @@ class PrivacyReport:
         recorded = "subject_one_silo" if unit == "subject_at_one_silo" else unit  # in a manifest
         found = self.statements["sound"].get(recorded) or sound_statement(self.plan, *UNITS[unit])
         same = {key: found[key] for key in ("epsilon", "delta", "reason", "adjacency", "observer")}
-        return Guarantee(
-            unit, **same, assumptions=tuple(found["assumptions"]), conditional=found["guarantee"] == CONDITIONAL
-        )
+        assumptions, conditional = tuple(found["assumptions"]), found["guarantee"] == CONDITIONAL
+        return Guarantee(unit, **same, assumptions=assumptions, conditional=conditional)
 
     @property
     def noise_multipliers(self) -> dict[str, float]:

@@ -1,7 +1,6 @@
-"""Flower as the carrier of a federation's messages.
+"""Flower as the carrier of a federation's messages. Needs ``pip install 'subjectdp[pipeline,flower]'``.
 
 ``ClientApp`` passes bytes on to the silo's own process and reads nothing in them; ``ServerApp`` leads the federation.
-Needs ``pip install 'subjectdp[pipeline,flower]'``.
 """
 
 from __future__ import annotations

@@ -133,10 +133,7 @@ def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
 
 
 def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
-    """ε at δ from privacy loss distributions on the given grid, composed over unequal parts (pessimistic).
-
-    Infinite where dp-accounting's quotients of masses leave the range of floating-point numbers.
-    """
+    """ε at δ by privacy loss distributions on a grid; infinite where quotients of masses leave the range of floats."""
     if grid > _WIDEST_GRID:
         return math.inf
     steps = [(_step_pld(part.noise_multiplier, part.shift, grid), part.steps) for part in loss]
@@ -168,10 +165,8 @@ def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float6
 
 
 def truncated_shift(shift: Shift, tail: float) -> tuple[Shift, float]:
-    """The shift given that it is at most c, and P(shift > c), for the smallest value c where that is ≤ ``tail``.
-
-    Shifts on a coin (:mod:`subjectdp.accounting.events`) stay as they are.
-    """
+    """The shift given that it is ≤ c, and P(shift > c), for the smallest c where that is ≤ ``tail``; one on a coin as
+    it is."""
     if type(shift) is not Shift:
         return shift, 0.0
     probabilities = np.asarray(shift.probabilities)
@@ -195,10 +190,7 @@ def truncated(loss: PrivacyLoss, probability: float) -> tuple[PrivacyLoss, float
 def truncated_tail_bound(
     loss: PrivacyLoss, delta: float, bound: Callable[[PrivacyLoss, float], float], share: float = _SHARE
 ) -> float:
-    """ε at δ by ``bound`` of the loss truncated at the cost of ``share`` of δ.
-
-    ``bound`` takes a loss and a δ and returns an ε that holds for them.
-    """
+    """ε at δ by ``bound``, of a loss and a δ, of the loss truncated at the cost of ``share`` of δ."""
     parts, missed = truncated(loss, share * delta)
     moving = tuple(part for part in parts if part.shift.sensitivities[-1] > 0)  # others cost their tail alone
     return (bound(moving, delta - missed) if moving else 0.0) - math.log1p(-missed)

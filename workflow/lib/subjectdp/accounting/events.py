@@ -1,12 +1,9 @@
 """Privacy events: every mechanism of the library as a composition of mixtures of Gaussians.
 
-One noisy step moves the sum by j clip norms with probability p_j (because of sampling) and adds Gaussian noise, so
-the pair N(0, σ²) against Σ_j p_j N(s_j, σ²) dominates it (Charles et al., arXiv 2407.07737; vector shifts are
-dominated by their norms, Choquette-Choo et al., arXiv 2310.15526, corollary 4.7). The plain Gaussian (one atom) and
-the Poisson-subsampled Gaussian (atoms 0 and 1) are special cases, hence one type for all of them.
-
-Sensitivities are in units of the clip norm, standard deviations likewise (noise multipliers). How far a step moves a
-sum is a distribution, of one of four kinds.
+One noisy step moves the sum by j clip norms with probability p_j (because of sampling) and adds Gaussian noise, so the
+pair N(0, σ²) against Σ_j p_j N(s_j, σ²) dominates it (Charles et al., arXiv 2407.07737; vector shifts are dominated by
+their norms, Choquette-Choo et al., arXiv 2310.15526, corollary 4.7). Sensitivities and standard deviations are in units
+of the clip norm. How far a step moves a sum is a distribution, of one of four kinds.
 
 **Shift.** The unit's removal leaves N(0, σ²); with it, the sum moves by s_j with probability p_j.
 
@@ -188,10 +185,7 @@ def subject_sampling_probability(sampling_probability: float, items: int | float
 
 
 def participation(sampling: SamplingMethod, q: float, k: int, items: int) -> list[float]:
-    """P(j of a unit's ``k`` items are in the batch) for j = 0..k.
-
-    Binomial for Poisson sampling; hypergeometric for batches of a fixed size q·items without replacement.
-    """
+    """P(j of a unit's ``k`` items are in the batch), j = 0..k: binomial, or hypergeometric for a fixed size q·items."""
     from scipy import stats
 
     counts = np.arange(k + 1)
@@ -211,21 +205,17 @@ def fixed_batch_size(q: float, items: int) -> int:
 
 
 def unit_shift(clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int) -> Shift:
-    """How far one unit of one silo moves that silo's un-noised sum in one release.
+    """How far one unit of one silo moves that silo's un-noised sum in one release; PrivacyError where no bound exists.
 
     Poisson sampling is for add/remove and zero-out adjacency. A fixed-size batch B is compared with the batch of B
     other items that the neighbour would draw: j own items in, j others out (Ganesh, arXiv 2401.10294).
 
     Args:
         clipping: what is clipped. An update (PER_UPDATE) is one of one mini-batch here; :func:`update_shift` has more.
-        unit: the privacy unit.
-        sampling: how mini-batches are drawn.
+        unit, sampling: the privacy unit, and how mini-batches are drawn.
         q: sampling probability of an item, or of a subject where subjects are sampled.
         k: most items of one subject at the silo; not read where subjects are sampled.
         items: items of the silo; read for fixed batches only.
-
-    Raises:
-        PrivacyError: no bound exists.
     """
     if clipping is Clipping.NONE:
         raise expected("clipping", str(clipping), "a rule that bounds a unit's contribution", PrivacyError)
@@ -259,11 +249,11 @@ def unit_shift(clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, 
 
 
 def update_shift(unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int, local_steps: int) -> Shift:
-    """How far an item or a subject moves a silo's clipped update of ``local_steps`` mini-batches.
+    """How far an item or a subject moves a silo's clipped update of ``local_steps`` mini-batches (else
+    :func:`unit_shift`).
 
     If any of the mini-batches holds it, the update moves by up to 2C (its direction may reverse), otherwise not at all.
     Fixed mini-batches have none of a unit's items with the hypergeometric probability of 0.
-    Other arguments as for :func:`unit_shift`.
     """
     own = k if unit is PrivacyUnit.SUBJECT else 1
     if sampling is SamplingMethod.POISSON:

@@ -59,10 +59,8 @@ def exact_mu(loss: PrivacyLoss) -> float | None:
 
 @np.errstate(over="ignore")
 def step_chi_square(sigma: float, shift: Shift) -> float:
-    """χ²(P‖Q) of one step, Σ_jl p_j p_l e^{s_j s_l/σ²} - 1: the variance of its loss in the central limit.
-
-    Rough where the unit's coin is in both neighbours.
-    """
+    """χ²(P‖Q) of one step, Σ_jl p_j p_l e^{s_j s_l/σ²} - 1, its loss' variance in the central limit; rough for a shared
+    coin."""
     if isinstance(shift, Told):
         squares = ((weight, steps, step_chi_square(sigma, part)) for weight, steps, part in shift.parts)
         return float(sum(weight * np.expm1(steps * np.log1p(square)) for weight, steps, square in squares))

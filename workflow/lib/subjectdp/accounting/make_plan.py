@@ -29,13 +29,11 @@ from subjectdp.plan.rules import executed_rounds, expected_batch, round_steps
 def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
     """The plan of a run: sampling, steps, noise and divisor of every silo, and the rounds to execute.
 
-    As published, each silo's σ follows the paper's accounting for that silo. In sound mode: item-level noise is
-    calibrated for each silo on its own (the silos' items are disjoint); subject-level noise is one σ common to all
-    silos, calibrated on the composition over every silo that may hold a subject.
+    As published, each silo's σ follows the paper's accounting for that silo. In sound mode item-level noise is
+    calibrated for each silo on its own (their items are disjoint); subject-level noise is one σ common to all,
+    calibrated on the composition over every silo that may hold a subject.
 
-    Raises ConfigError for settings that do not fit the facts, PrivacyError in sound mode for what cannot be
-    accounted for (data-dependent σ or divisor, no enforced cap, joint noise over several local steps, a CLT
-    accountant).
+    Raises ConfigError for settings that do not fit the facts, PrivacyError for what cannot be accounted for.
     """
     plan = with_plan_noise(draft_plan(mechanism, facts, settings), facts)
     return with_prediction(plan, facts)
@@ -109,8 +107,8 @@ _SAME = 0.999
 def _common_noise(plan: PrivacyPlan, unit: PrivacyUnit, copies: float) -> float:
     """The smallest σ found that is enough for each loss that the unit may have at this very σ.
 
-    Which silos are worst, or how bad their worst choice is taken to be, may depend on σ: what one σ asks for is tried
-    next. Where none of these is enough, losses are added until the σ that is enough for all of them has no others.
+    Which silos are worst may depend on σ: what one σ asks for is tried next. Where none of these is enough, losses are
+    added until the σ that is enough for all of them has no others.
     """
     enough: dict[PrivacyLoss, float] = {}
     least, sigma, tries = math.inf, 1.0, 0
@@ -247,9 +245,8 @@ def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSet
 def _subject_schedule(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int) -> SiloSchedule:
     """One silo's schedule, still without noise: its sampling probability is a subject's, q_s.
 
-    The divisor is the public expected number of subjects in a step of the silo. With a common budget it is the silo's
-    part of all silos' divisor: expected subjects of the federation in a round, times what a subject's clip norms add up
-    to over the silos that may hold it.
+    The divisor is the public expected number of subjects in a step. With a common budget it is the silo's part of
+    expected subjects of the federation, times what a subject's clip norms add up to over the silos that may hold it.
     """
     q, cap = settings.subject.sampling_probability, facts.max_items_per_subject
     steps = 1 if mechanism.one_step_per_round or settings.local_steps is None else settings.local_steps
@@ -277,10 +274,10 @@ def _total(facts: FederationFacts) -> int:
 def with_prediction(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     """The plan with the noise on the average that ``settings.predicted_subjects`` N subjects would have.
 
-    With N instead of n subjects alike, as many times the items and as large mini-batches, sampling probabilities,
-    steps and σ stay as they are and the divisor is N/n times as large. Dividing σ by N/n instead gives the same noise
-    on the average; what the run then gives its own n subjects is accounted for like any other plan. A sum that is
-    divided by nothing (UserLDP) keeps its noise.
+    With N instead of n subjects alike, as many times the items and as large mini-batches, sampling probabilities, steps
+    and σ stay, and the divisor is N/n times as large. Dividing σ by N/n instead gives the same noise on the average;
+    what the run then gives its own n subjects is accounted for like any other plan. A sum that is divided by nothing
+    (UserLDP) keeps its noise.
     """
     wanted = plan.settings.predicted_subjects
     if wanted is None or plan.mechanism.claimed_unit is None:

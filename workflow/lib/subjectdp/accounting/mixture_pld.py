@@ -1,8 +1,8 @@
 """Privacy loss distributions of mixtures of Gaussians, without dp-accounting's loops in Python.
 
-Hand-written because these loops take nearly all of the time of a mixture's PLD (to be offered upstream). The inverse of
-the loss, a binary search there, comes from a table and Newton steps here. The connect-the-dots discretisation and its
-pessimistic rounding are dp-accounting's formulas on arrays, and its numbers to the last digit (a test).
+Hand-written because these loops take nearly all of the time (to be offered upstream). The inverse of the loss comes
+from a table and Newton steps. The connect-the-dots discretisation and its pessimistic rounding are dp-accounting's
+formulas on arrays, and its numbers to the last digit (a test).
 """
 
 import math

@@ -1,8 +1,8 @@
 """Private selection: ε of releasing the best of a random number of runs (arXiv 2110.03620).
 
 A repetition draws a setting from a public list, trains with it and scores its model with noise. The number of
-repetitions is drawn from a public distribution and stays secret, as all repetitions do but the one with the best score.
-The theorem bounds the Rényi divergences of the release by those of one repetition, whatever its setting.
+repetitions is drawn from a public distribution and stays secret, as all repetitions do but the best. The theorem bounds
+the Rényi divergences of the release by those of one repetition, whatever its setting.
 """
 
 import math
@@ -36,10 +36,9 @@ _MIXTURE_ORDERS = tuple(order for order in ORDERS if order <= 64)[::3]  # by qua
 
 @dataclass(frozen=True)
 class PrivateSelection:
-    """How many repetitions there are, and how their models are scored.
+    """The number of repetitions (its distribution and mean; poisson may draw 0), and the noise on their scores.
 
-    ``distribution`` and ``mean`` are those of the number of repetitions; poisson may draw 0. ``score_noise_multiplier``
-    is the standard deviation of the noise on a score in which a unit changes at most 1.
+    ``score_noise_multiplier``: its standard deviation; a unit changes a score by at most 1.
     """
 
     distribution: Literal["poisson", "geometric", "logarithmic"] = "poisson"
@@ -69,16 +68,9 @@ class Curve:
 def selection_curve(
     plans: Sequence[PrivacyPlan], selection: PrivateSelection, unit: PrivacyUnit, every_silo: bool
 ) -> Curve:
-    """Rényi divergences of a unit in the whole selection.
+    """Rényi divergences of a unit (as of ``sound.unit_losses``) in a whole selection among settings with these plans.
 
-    Args:
-        plans: a plan for each setting that a repetition may draw.
-        selection: distribution of the number of repetitions, and noise of the score.
-        unit: an item or a subject.
-        every_silo: as in :func:`subjectdp.accounting.sound.unit_losses`.
-
-    Raises:
-        PrivacyError: a plan without a provable ε.
+    Raises PrivacyError for a plan without a provable ε.
     """
     for plan in plans:
         if plan.mechanism.data_dependence:

@@ -41,10 +41,10 @@ _SMALLEST_LOG_DELTA = math.log(1e-12)
 def published_loss(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, schedule: SiloSchedule
 ) -> PrivacyLoss:
-    """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C over T·R steps.
+    """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C over T·R steps, times its horizontal
+    rule.
 
-    Its horizontal rule says how many times these. ``Horizontal.SOUND`` in as_published mode keeps the paper's sampling
-    fraction and sensitivity but composes over every silo that holds a subject.
+    ``Horizontal.SOUND`` as published keeps sampling fraction and sensitivity but composes over every silo of a subject.
     """
     rule = mechanism.published_sampling
     probabilities = {
@@ -107,10 +107,7 @@ def _loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[st
 def group_noise(
     loss: PrivacyLoss, settings: PlanSettings, largest: int, exact: int = EXACT_GROUPS
 ) -> tuple[float, ...]:
-    """σ_Z for Z = 1..largest by the papers' group rule, (ε/Z, δ/(Z e^{(Z-1)ε/Z})); never falling in Z; cached.
-
-    ``exact``: sizes up to here are accounted by the plan's accountant, see :func:`group_table`.
-    """
+    """σ_Z for Z = 1..largest by the papers' group rule, (ε/Z, δ/(Z e^{(Z-1)ε/Z})); never falling in Z; cached."""
     compute = partial(group_table, loss, settings, largest, exact)
     key = _loss_key(loss, settings, largest=largest, exact=exact)
     return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
@@ -178,8 +175,8 @@ def _renyi_noise(loss: PrivacyLoss, epsilon: float, log_delta: float) -> float:
 def published_epsilon(plan: PrivacyPlan) -> float:
     """The ε that the paper would claim for the plan's own σ: the largest over silos.
 
-    For a noise level that depends on the group size: by the paper's group rule at the typical size, with the δ that
-    the rule leaves for one item. Joint noise claims the noise of all honest silos' sum, others that of one silo.
+    Where noise depends on the group size: by the group rule at the typical size, with the δ that it leaves for one
+    item. Joint noise claims the noise of all honest silos' sum, others that of one silo.
     """
     facts, settings, copies = facts_of(plan), plan.settings, 1.0
     if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:

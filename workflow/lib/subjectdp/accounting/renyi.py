@@ -70,8 +70,7 @@ def orders_around_the_best(
 ) -> tuple[float, ...]:
     """The orders from the whole one before the best whole one to the one after it: one of them is the best of all.
 
-    The bound at an order a is a convex function of a over a - 1: it falls, then rises. Accountants sum a short series
-    at whole orders only.
+    The bound at an order a is a convex function of a over a - 1. Accountants sum a short series at whole orders only.
     """
     whole = sorted(order for order in orders if order == round(order))
     best, low = math.inf, 1.0
@@ -95,10 +94,7 @@ def rough_bound(loss: PrivacyLoss, delta: float) -> float:
 
 
 def _ascending(bounds: Iterable[float], rises: int) -> float:
-    """The best bound over ascending orders: they first fall, then rise, and high orders cost most.
-
-    The search stops after so many orders in a row without a better bound.
-    """
+    """The best bound over ascending orders, which fall, then rise: until so many in a row are no better."""
     best, worse = math.inf, 0
     for bound in bounds:
         worse = worse + 1 if bound > best else 0
@@ -268,11 +264,10 @@ def _log_sum(values: Floats) -> float:
 
 
 def opacus_epsilon(loss: PrivacyLoss, delta: float) -> float:
-    """ε from Opacus' RDP accountant, as papers that used Opacus claim it.
+    """ε from Opacus' RDP accountant, as papers that used Opacus claim it; for Poisson-sampled Gaussians only.
 
-    For Poisson-sampled Gaussians only. Orders above Opacus' 63 are for a small ε, which Opacus' own do not reach (at
-    δ = 1e-5 nothing below 0.1).
-    Raises PrivacyError for other mechanisms, and where Opacus is not installed.
+    Orders above Opacus' 63 are for a small ε, which its own do not reach (at δ = 1e-5 nothing below 0.1). Raises
+    PrivacyError for other mechanisms, and where Opacus is not installed.
     """
     try:
         from opacus import accountants  # here: an optional package
@@ -372,8 +367,7 @@ SKELLAM_ORDERS = tuple(range(2, 64))
 class SkellamMechanism:
     """Integer noise Skellam(μ, μ) with variance (scale·σ)² on gradients clipped to 1, scaled by ``scale`` and rounded.
 
-    ``noise_multiplier``: std of the noise over the clip norm, of the whole sum. ``scale``: quantisation steps in a clip
-    norm; ``dimension``: number of parameters (for the L1 sensitivity).
+    ``noise_multiplier``: of the whole sum. ``scale``: quantisation steps in a clip norm; ``dimension``: of parameters.
     """
 
     noise_multiplier: float

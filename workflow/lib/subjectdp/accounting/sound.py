@@ -53,12 +53,11 @@ _unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for 
 
 
 def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
-    """The privacy losses that a unit may have; its ε is the largest over the list.
+    """The privacy losses that a unit may have, as whoever sees every noisy step (LOCAL trust) or the noisy sums
+    observes.
 
-    ``every_silo``: a subject's items at all of the ``silos_per_subject`` silos that may hold it, against those at
-    one silo. An item or a silo's whole data is at one silo by definition. Observer: with LOCAL trust everybody who
-    sees every noisy step of every silo; otherwise whoever sees the noisy sums.
-    Raises PrivacyError where the mechanism bounds nothing.
+    ``every_silo``: a subject's items at all of the ``silos_per_subject`` silos that may hold it, against those at one
+    silo. An item or a silo's whole data is at one. Raises PrivacyError where the mechanism bounds nothing.
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
@@ -82,9 +81,8 @@ def noise_is_summed(plan: PrivacyPlan) -> bool:
     """True where only the sum over silos is released, so that the noise of all silos protects each of them.
 
     Joint noise counts only with one noisy step in each aggregation: with more, another silo's later gradients may
-    cancel its own earlier noise (the counterexample to Theorem 4.7 of arXiv 2407.19286), and each silo's own noise
-    is all that can be accounted. Where the whole update is clipped and noised once, no gradient comes after the noise.
-    Nor does it count where the sum is not one of noisy gradients (:func:`sums_noisy_gradients`).
+    cancel its own earlier noise (the counterexample to Theorem 4.7 of arXiv 2407.19286). Where the whole update is
+    clipped and noised once, no gradient comes after the noise. Nor does it count without :func:`sums_noisy_gradients`.
     """
     trust = plan.mechanism.trust
     if trust is TrustModel.LOCAL:
@@ -108,9 +106,8 @@ def own_noise_alone(plan: PrivacyPlan) -> bool:
 def sums_noisy_gradients(plan: PrivacyPlan) -> bool:
     """Whether what secure aggregation sums is linear in what the silos noised.
 
-    Adam's first step is the sign of each noisy gradient. Where a silo's sum is far longer than its noise, the sign is
-    known and its noise is lost, so that an item is protected by its own silo's noise alone. Where whole updates or a
-    subject's parts are noised, the noise comes after any local optimiser.
+    Adam's first step is the sign of each noisy gradient: where a silo's sum is far longer than its noise, that noise is
+    lost to the others' items. Noise on whole updates or a subject's parts comes after any local optimiser.
     """
     return plan.mechanism.noised_after_steps or plan.settings.linear_updates
 
@@ -147,8 +144,8 @@ def least_noise(silos: Sequence[SiloSchedule]) -> float:
 def shares(plan: PrivacyPlan) -> float:
     """The noise multiplier of the sum over silos over each silo's own; 1 where silos do not share one noise.
 
-    A noise multiplier that is given or calibrated is that of the sum, all silos' noise included, wherever the noise of
-    silos adds up before anybody sees it: under secure aggregation, unless each silo's own noise alone is counted.
+    One that is given or calibrated is that of the sum wherever the noise of silos adds up before anybody sees it: under
+    secure aggregation, unless each silo's own noise alone is counted.
     """
     mechanism = plan.mechanism
     claimed = plan.settings.mode is AccountingMode.AS_PUBLISHED
@@ -167,14 +164,9 @@ def noise_of_the_sum(plan: PrivacyPlan) -> float:
 def averaged_noise(plan: PrivacyPlan) -> float:
     """Std of each coordinate of the noise on one step's average over all silos, in clip norms; 0 without noise.
 
-    This number compares algorithms with different sampling, sums and divisors. A small noise multiplier on a sum of few
-    subjects may add more noise to the average than a large one on a sum of many.
-
-    The average is the server's step for a learning rate of 1 and one local step a round: the mean of the silos' noisy
-    means, or the one noisy sum over them.
-
-    Raises:
-        PrivacyError: noise or divisor that depend on the mini-batch, or a round of some of the silos only.
+    It compares algorithms with different sampling, sums and divisors: the average is the server's step for a learning
+    rate of 1 and one local step a round, the mean of the silos' noisy means, or the one noisy sum over them.
+    PrivacyError for noise or divisor that depend on the mini-batch, or a round of some of the silos only.
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         return 0.0
@@ -231,8 +223,8 @@ def largest(
 ) -> tuple[float, PrivacyLoss]:
     """The largest ε of the losses, and one that has it.
 
-    Where there are many, most are left out by upper bounds: of Rényi divergences, or on a coarse grid where these are
-    too loose. Those with the largest bounds come first, and no other whose bound is below the largest ε so far.
+    Of many most are left out by upper bounds: of Rényi divergences, or on a coarse grid where these are too loose.
+    Those with the largest bounds come first, and no other whose bound is below the largest ε so far.
     """
     worst, bounds = (-1.0, losses[0]), [math.inf] * len(losses)
     if len(losses) > FEW_LOSSES and accountant == "pld":

@@ -105,12 +105,9 @@ def stated_epsilons(plan: PrivacyPlan) -> dict[str, float | None]:
 def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True, items: ItemFacts | None = None) -> dict[str, Any]:
     """The manifest's privacy record: ``as_published``, ``sound`` (item, subject_one_silo, subject), ``over_rounds``.
 
-    ``predicted`` is null except for a run with the noise of more subjects than it has (:func:`predicted_statement`).
-
     ``as_published`` always carries ``guarantee: false``; a sound ε that rests on a bound read from private data is
-    :data:`CONDITIONAL`. A sound ε is null where none can be given, with the reason;
-    where only a data-dependent σ or divisor stands in the way, ``epsilon_if_constant`` says what ε would be if it were
-    a public constant.
+    :data:`CONDITIONAL`. A sound ε is null where none can be given, with the reason; where only a data-dependent σ or
+    divisor stands in the way, ``epsilon_if_constant`` says what it would be for a public constant.
     """
     scopes = dict(_SCOPES)
     if plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE):
@@ -202,10 +199,7 @@ def _claims_nothing(mechanism: Mechanism) -> str | None:
 
 
 def predicted_statement(plan: PrivacyPlan) -> dict[str, Any] | None:
-    """ε for the number of subjects that the noise was made for; null for a run with noise for its own subjects.
-
-    It does not hold for the run itself, whose statements are in ``sound``.
-    """
+    """ε for the subjects that the noise was made for, not for the run itself; null where these are the run's own."""
     full, prediction = predicted_plan(plan), plan.prediction
     if full is None or prediction is None:
         return None
@@ -376,11 +370,10 @@ def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
 
 
 def epsilon_over_rounds(plan: PrivacyPlan, unit: PrivacyUnit) -> list[tuple[int, float]]:
-    """(rounds, ε) after about four numbers of executed rounds, the last one included (a subject: over all silos).
+    """(rounds, ε) after about four numbers of executed rounds, the last one included: the largest over the silos.
 
-    The largest over the silos, at each number of rounds. Data-dependent σ or divisors are taken as constants here, as
-    in ``epsilon_if_constant``. By privacy loss distributions, before the last round on a coarse grid, or for integer
-    noise by the Rényi bounds that hold for it.
+    Data-dependent σ or divisors are taken as constants, as in ``epsilon_if_constant``. By privacy loss distributions,
+    before the last round on a coarse grid, or for integer noise by the Rényi bounds that hold for it.
     """
     integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
     accountant = "rdp_integer" if integers else "pld"

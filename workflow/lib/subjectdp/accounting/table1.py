@@ -22,13 +22,11 @@ PRINTED = {(n, s): pair for n, row in _PRINTED.items() for s, pair in zip(PARTIE
 
 @dataclass(frozen=True)
 class Row:
-    """One cell of the paper's table.
+    """One cell of the paper's table. ``epsilon``: the paper's accounting at ``sigma_total``, the noise of the sum.
 
-    ``epsilon``: the paper's accounting at ``sigma_total``, the noise of the sum.
-    ``epsilon_tight``: PLD of Gaussian noise with ``sigma_total``, as if Theorem 4.7 were true.
-    ``epsilon_sound``: the proven ε. For one local step it is ``epsilon_tight``; for more it counts each party's own
-    noise alone, because Theorem 4.7 has a counterexample there.
-    ``epsilon_lower``: ε of the counterexample's released sum. No proof can give less.
+    ``epsilon_tight``: PLD of Gaussian noise with it, as if Theorem 4.7 were true. ``epsilon_sound``: the proven ε; for
+    more than one local step each party's own noise alone counts, because Theorem 4.7 has a counterexample there.
+    ``epsilon_lower``: ε of the counterexample's released sum: no proof can give less.
     """
 
     local_steps: int
@@ -89,9 +87,9 @@ def skellam_noise(epsilon: float, delta: float, q: float, steps: int, scale: flo
 
 
 def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, delta: float) -> float:
-    """ε of the sum if every other party cancels its noise in all steps but the last.
+    """ε of the sum if every other party cancels its noise in all steps but the last (``auditing.counterexample``).
 
-    N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C (``auditing.counterexample``).
+    N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C.
     """
     counts = range(steps + 1)
     masses = stats.binom.pmf(counts, steps, q)

@@ -35,9 +35,8 @@ class SiloRun(NamedTuple):
 def worst_case_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun, ...]]:
     """Choices of ``count`` of the silos, such that any choice is no worse than one of them.
 
-    A choice is left out if another silo that is at least as bad in every respect could take a place in it. Where more
-    than a few are left, silos of similar sampling probability count as one kind, as bad as the worst of them in every
-    respect.
+    One is left out if another silo that is at least as bad in every respect could take a place in it. Where many are
+    left, silos of similar sampling probability count as one kind, as bad as the worst of them in every respect.
     """
     alike = _rounded_up(silos)
     if count == len(alike):
@@ -58,8 +57,8 @@ def composed_silos(
     """What a subject at ``count`` of the silos may lose where each silo's releases ``run`` are seen.
 
     Any choice's silos, by size, have at place j a silo that is no larger than the j-th of all. The worst of these
-    (:class:`~subjectdp.accounting.events.Joined`) thus takes place j: domination is kept by composition. Nearly always
-    that is the j-th silo itself. Few choices are written out one by one.
+    (:class:`~subjectdp.accounting.events.Joined`), nearly always the j-th itself, thus takes place j: domination is
+    kept by composition. Few choices are written out one by one.
     """
     alike = _rounded_up(silos)
     if math.comb(len(alike), count) <= _FEW_CHOICES:
@@ -172,9 +171,8 @@ def _grouped(silos: Sequence[SiloRun], count: int, size: Callable[[SiloRun], flo
 class _Losses:
     """Privacy losses of silos' releases, on one grid, to tell which dominate which.
 
-    δ of a silo's discretised loss at each point of the grid, for ε from below all losses to above them; between two
-    points δ is linear in e^ε for both silos. A silo is dominated whose δ is larger nowhere, but for a part of the δ
-    that ε is asked for (``_TOLERATED``, all exchanges together): less than what rounding losses up adds.
+    Between two points of the grid δ is linear in e^ε for both silos. A silo is dominated whose δ is larger nowhere, but
+    for a part of the δ that ε is asked for (``_TOLERATED``, all exchanges together): less than rounding losses up adds.
     """
 
     def __init__(self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float) -> None:

@@ -1,8 +1,8 @@
 """Whether an algorithm's code does what its plan says: what neighbours move, the noise, the divisor, the sampling.
 
-The training loop itself (``train_silo``, ``run_round``) runs on items whose gradients are known, with and without a
-unit. Everything is sampled, so that the accountant's largest shift is the bound. Nothing here knows an algorithm: the
-observer, the bound and the noise are read from the plan, and the scale of a release from its answer to one small item.
+The training loop itself runs on items whose gradients are known, with and without a unit. Everything is sampled, so
+that the accountant's largest shift is the bound. Nothing here knows an algorithm: observer, bound and noise are read
+from the plan, and the scale of a release from its answer to one small item.
 """
 
 from __future__ import annotations
@@ -131,10 +131,8 @@ class _WithoutFactors(ClippingEngine):
 
 
 def plans(audited: Algorithm, q: float = 1.0) -> list[tuple[str, PrivacyPlan]]:
-    """The plans of an algorithm, with a title: every variant, mode, trust model and rule of weights that it has.
-
-    Raises ConfigError or PrivacyError where every plan is refused.
-    """
+    """The titled plans of every variant, mode, trust and rule of weights; ConfigError or PrivacyError if all are
+    refused."""
     found = list(_plans_or_reasons(audited, q))
     made = [(title, plan) for title, plan in found if isinstance(plan, PrivacyPlan)]
     if not made:

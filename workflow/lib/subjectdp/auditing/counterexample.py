@@ -132,10 +132,8 @@ def releases(case: Case, present: bool, runs: int, seed: int = 0) -> Floats:
 
 
 def threshold(case: Case, runs: int, delta: float = DELTA) -> float:
-    """The attack's threshold: it maximises the lower bound from the expected counts of ``runs`` runs.
-
-    The expected counts model the release as N(0, σ²(S+N-1)), plus Binomial(S, q) with the target.
-    """
+    """The threshold with the best lower bound from the expected counts of ``runs`` runs, by the model of the module's
+    text."""
     std = case.remaining_variance**0.5
     places = np.linspace(0.0, 6.0 * std + case.local_steps, 2001)
     counts = np.arange(case.local_steps + 1)

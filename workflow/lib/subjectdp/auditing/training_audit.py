@@ -61,8 +61,8 @@ def _watched(
 ) -> RoundRule:
     """The round with its own local step, whose result is scored before it is returned.
 
-    Every canary's scores (by silo) of the gradient's part ``where`` are added to ``total``: of each noisy local step,
-    or as published, where the server receives models, of each round's sum of them.
+    Scores (by silo) of the gradient's part ``where`` are added to ``total``: of each noisy local step, or as published,
+    where the server receives models, of each round's sum of them.
     """
     models = plan.mechanism.mode is AccountingMode.AS_PUBLISHED
     sums = {silo: torch.zeros_like(total) for silo in scores}
@@ -82,10 +82,9 @@ def _watched(
 def plan_with_canaries(
     mechanism: Mechanism, setup: TrainingSetup, canaries: Canaries, settings: PlanSettings, members: int | None = None
 ) -> PrivacyPlan:
-    """The plan of a federation with places for all canaries, for a training in which ``members`` of them take part.
+    """The plan of a federation with places for all canaries, for a training with ``members`` (None: all) of them.
 
-    Only the numbers of items depend on ``members`` (None: all take part). Sampling probabilities and all else are
-    computed from the public number of places.
+    Only the numbers of items depend on ``members``; all else is computed from the public number of places.
     """
     plan = make_plan(mechanism, canaries.planned_facts(setup.facts), settings)
     if members is None:
@@ -103,8 +102,8 @@ def audit_training(
 ) -> TrainingAudit:
     """Trains once with the canaries that take part, and guesses which canaries they are.
 
-    ``guesses``, half of them "in", must be fixed before any score is seen. Raises PrivacyError for a trust model in
-    which single steps are not observed.
+    ``guesses``, half of them "in", are fixed before any score is seen. PrivacyError where single steps are not
+    observed.
     """
     local = TrustModel.LOCAL
     if mechanism.trust is not local:
@@ -144,10 +143,7 @@ LABEL = 1  # of every canary item
 
 @dataclass(frozen=True)
 class Canaries:
-    """The canaries of an audit.
-
-    A canary has ``items`` items at each silo that holds it; each of ``silos`` holds every canary.
-    """
+    """The canaries of an audit: each has ``items`` items at each of ``silos``."""
 
     count: int
     items: int
@@ -193,7 +189,7 @@ class Canaries:
 
 
 class CanaryData:
-    """A resident data set in which address ``size`` + c is an item of canary c.
+    """A data set in which address ``size`` + c is an item of canary c.
 
     Inputs are flattened and get a last column: 0 for an item of the data set, c + 1 for an item of canary c.
     """
@@ -222,8 +218,8 @@ class CanaryData:
 class CanaryModel(nn.Module):
     """A model for :class:`CanaryData`: the inner model for real items, one parameter for each canary.
 
-    A canary's loss is λ·(its parameter) up to a constant while parameters stay far below 10^4/λ. The inner model gets
-    no gradient from it.
+    A canary's loss is λ·(its parameter) up to a constant while that stays far below 10^4/λ; the inner model gets no
+    gradient.
     """
 
     def __init__(self, inner: nn.Module, shape: tuple[int, ...], count: int, gradient: float) -> None:
@@ -258,10 +254,7 @@ class TrainingSetup:
 def prepared_setup(
     config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str
 ) -> TrainingSetup:
-    """The setup of a run: its data, partition, model and learning rate, on the CPU.
-
-    Raises DataError and ModelError as training does.
-    """
+    """The setup of a run, on the CPU. Raises DataError and ModelError as training does."""
     run = load_run(config)
     prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
     if run.model.name is None:

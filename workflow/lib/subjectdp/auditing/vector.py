@@ -1,10 +1,9 @@
 """Executes the algorithms' own pseudo-code for many independent runs at once, on a worst-case subject.
 
-In the worst case the clipped gradient of every item of the canary subject is +C along one axis on which all other
-items are 0 (if a whole mini-batch or update is clipped, the canary turns it from −C to +C). Along that axis a vector
-of P parameters is one number, so a tensor holds one number for each of many runs. :class:`VectorStep` and
-:class:`VectorServer` implement the algorithms' protocols on such tensors; the local step and the aggregation are
-those of training. A test checks that they equal the training loop's own step for the same mini-batches and noise.
+In the worst case the clipped gradient of every item of the canary subject is +C along one axis on which all other items
+are 0 (if a whole mini-batch or update is clipped, the canary turns it from −C to +C). Along it a vector of P parameters
+is one number, and a tensor holds one for each of many runs. :class:`VectorStep` and :class:`VectorServer` are the
+algorithms' protocols on such tensors; a test checks that they equal the training loop's own step.
 """
 
 from __future__ import annotations
@@ -156,9 +155,8 @@ class VectorFederation:
     def releases(self) -> Iterator[tuple[int, Tensor]]:
         """Yields each release that depends on the canary: the index of its likelihood ratio, and (runs,) in units of C.
 
-        Under LOCAL trust these are all steps of the silos that may hold the canary (those of other silos are
-        independent of it); otherwise the sum of each round. A data-dependent divisor is undone by its public
-        expectation.
+        Under LOCAL trust all steps of the silos that may hold the canary; otherwise the sum of each round. A
+        data-dependent divisor is undone by its public expectation.
         """
         silos = self.plan.silos
         whole = float(len(silos)) if self.rule.of_updates else sum(silo.divisor for silo in silos)
@@ -284,10 +282,9 @@ _TABLE = 1 << 16  # resolution of the quantile table of the number of other subj
 class MinibatchDistribution:
     """One silo's mini-batches under Poisson sampling with ``schedule``'s probability.
 
-    Attributes:
-        canary_items: items of the canary subject at this silo: k, or 0 if it is absent.
-        other_sizes: items per subject -> number of other subjects of that size, the same with and without the canary
-            (unless ``replaced``: then an absent canary's items belong to the others).
+    ``canary_items``: of the canary at this silo, 0 if it is absent. ``other_sizes``: items per subject -> number of
+    other subjects of that size, the same with and without the canary (``replaced``: an absent canary's items are the
+    others').
     """
 
     def __init__(

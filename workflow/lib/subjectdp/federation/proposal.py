@@ -1,9 +1,8 @@
 """What server and silos say to each other: messages, and the proposal of a run.
 
-A message is public facts as JSON, and one vector, in the bytes of a safetensors file. Nothing in it is run: a reader
-meets numbers and text, or refuses. A proposal is the settings of a run and public constants; a silo makes the privacy
-plan from it itself. Nothing in it is counted at a silo: sizes are constants that the partners agreed on. A silo that
-holds fewer or more items than its constant draws each with the plan's probability all the same.
+A message is public facts as JSON, and one vector, in the bytes of a safetensors file: nothing in it is run. A proposal
+is the settings of a run and public constants; a silo makes the privacy plan from it itself. Sizes are agreed, not
+counted: a silo with fewer or more items draws each with the plan's probability all the same.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ def propose(run: RunConfig, items: Items, partition: Partition, plan: PrivacyPla
 def public_partition(
     run: RunConfig, silos: tuple[SiloSize, ...], subjects: int, test_items: np.ndarray[Any, Any] = _NO_ITEMS
 ) -> Partition:
-    """A partition of public constants alone, without train items; ``test_items`` are those of the server's own sample.
+    """A partition of public constants, without train items; ``test_items`` are the server's own sample's.
 
     Raises ConfigError for another number of silos than ``partition.silos``.
     """

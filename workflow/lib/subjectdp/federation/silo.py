@@ -230,10 +230,7 @@ def check_items(plan: PrivacyPlan, silo: int, items: int) -> None:
 
 
 def check_budget(site: Site, entries: Sequence[LedgerEntry]) -> float:
-    """ε of all runs together at the site's δ, for its unit; raises PrivacyError where it exceeds the site's limit.
-
-    ``entries`` are the runs of the ledger and, last, the one that is asked for; each counts in full.
-    """
+    """ε of all runs together (``entries``, the new one last) at the site's δ; PrivacyError above the site's limit."""
     if site.epsilon is None:
         return math.inf
     epsilon = composed_epsilon(entries, site.unit, site.unit is PrivacyUnit.SUBJECT, site.delta)

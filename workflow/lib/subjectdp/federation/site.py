@@ -96,7 +96,7 @@ def read_site_data(site: Site) -> SiteData:
 def conforming(content: Content, data: DataConfig, items: Items) -> Content:
     """The content with features and labels in the order of ``items``; DataError where they are of another kind.
 
-    A table may lack a class, or a value of a feature in words, and name its columns in another order.
+    A table may lack a class or a value of a feature in words, and order its columns in another way.
     """
     own, table = Items.of(content, data), content.dataset == Source.TABLE
     named = {"class_names", "features", "shape"} | ({"classes"} if items.class_names else set())
@@ -135,10 +135,9 @@ class OwnItems:
 
 
 def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) -> OwnItems:
-    """The silo's items for a run, at most the smaller of both caps of each person.
+    """The silo's items for a run, at most the smaller of both caps of each person; DataError for another kind, or none.
 
-    Which items of a person stay depends on the run's seed and the person's name, so that it is the same in all rounds.
-    Raises DataError for items of another kind, or none.
+    Which items of a person stay depends on the run's seed and the person's name: it is the same in all rounds.
     """
     content = conforming(data.content, site.data, proposal.items)
     caps = [cap for cap in (site.max_items_per_subject, run.partition.max_items_per_subject) if cap is not None]

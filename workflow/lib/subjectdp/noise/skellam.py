@@ -52,11 +52,8 @@ _MOST_TRIES = 1000  # each satisfies the bound with probability at least 1 - β
 def rounded_l2_bound(norm_bound: float, dimension: int, condition: float = CONDITION) -> float:
     """Bound on the L2 norm of a randomised rounding to integers, for vectors (P,) of norm c, at most ``norm_bound``.
 
-    min(c + √P, √(c² + P/4 + √(2 log 1/β) (c + √P/2))): the first always holds, the second with probability at
-    least 1 - β (arXiv 2102.06387, proposition 4).
-
-    Raises:
-        PrivacyError: a bound that is not positive, a dimension below 1, or β outside [0, 1).
+    min(c + √P, √(c² + P/4 + √(2 log 1/β) (c + √P/2))): the first always holds, the second with probability at least 1 -
+    β (arXiv 2102.06387, proposition 4). PrivacyError for arguments out of range.
     """
     if not (math.isfinite(norm_bound) and norm_bound > 0):
         raise expected("norm bound before rounding", norm_bound, "a positive number", PrivacyError)
@@ -94,10 +91,7 @@ def skellam_variance(noise_multiplier: float, l2: float, dimension: int) -> floa
 
 @dataclass(frozen=True)
 class Grid:
-    """Conversion of gradients of dimension P and norm at most ``clip_norm`` to integer vectors and back.
-
-    ``step`` is the length of one integer unit.
-    """
+    """Gradients of dimension P and norm at most ``clip_norm`` as integer vectors; ``step`` is the length of one."""
 
     step: float
     clip_norm: float
@@ -126,11 +120,8 @@ class Grid:
         return rounded_l2_bound(self.scaled_norm, self.dimension, self.condition)
 
     def variance(self, noise_multiplier: float) -> float:
-        """Variance of the integer noise, in squared steps.
-
-        Raises:
-            PrivacyError: a variance above the sampler's limit; fewer bits lower it.
-        """
+        """Variance of the integer noise, in squared steps; PrivacyError above the sampler's limit (fewer bits lower
+        it)."""
         variance = skellam_variance(noise_multiplier, self.l2, self.dimension)
         if variance > LARGEST_VARIANCE:
             raise PrivacyError(
@@ -143,10 +134,8 @@ class Grid:
         """A clipped gradient (P,) as integers: randomised unbiased rounding, with an L2 norm of at most ``l2``.
 
         A vector above the clip norm is scaled down to it first, so the bound holds for any input. Roundings beyond the
-        bound are redrawn, which biases an entry by at most β/(1 - β) steps.
-
-        Raises:
-            PrivacyError: a vector of another dimension, or one that is not finite.
+        bound are redrawn, which biases an entry by at most β/(1 - β) steps. PrivacyError for a vector of another
+        dimension, or one that is not finite.
         """
         scaled = np.asarray(gradient, dtype=np.float64) / self.step
         if scaled.shape != (self.dimension,):
@@ -172,10 +161,8 @@ class Grid:
 def skellam(variance: float, size: int, generator: np.random.Generator) -> Integers:
     """``size`` independent differences of two Poisson variables of mean ``variance``/2 each.
 
-    Above :data:`WIDE_VARIANCE` a rounded Gaussian, which is the same to far below the sampler's precision.
-
-    Raises:
-        PrivacyError: a variance below 0 or above 2^90.
+    Above :data:`WIDE_VARIANCE` a rounded Gaussian, which is the same to far below the sampler's precision. PrivacyError
+    for a variance below 0 or above 2^90.
     """
     if not 0.0 <= variance <= LARGEST_VARIANCE:
         raise expected("variance of Skellam noise", variance, "between 0 and 2^90", PrivacyError)
@@ -193,8 +180,7 @@ RING = 2**62
 def modular_sum(parts: Iterable[Integers], modulus: int = RING) -> Integers:
     """The sum of at least one vector (P,) modulo ``modulus``, as the integers nearest to 0.
 
-    Raises:
-        DataError: no vector, or a sum that wrapped around (which a simulation can tell, a server cannot).
+    DataError for no vector, or a sum that wrapped around (which a simulation can tell, a server cannot).
     """
     total, real = None, np.zeros(())
     for part in parts:

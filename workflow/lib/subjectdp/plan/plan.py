@@ -49,8 +49,7 @@ class BudgetWeights(StrEnum):
 class SubjectSettings:
     """Settings of subject sampling and of the budget; all public. The configuration takes its defaults from here.
 
-    A subject takes part in a round when its coin says so (``sampling_probability``). Then all of its items at a silo
-    are used, or ``items`` of them.
+    A sampled subject's items at a silo are all used, or ``items`` of them.
     """
 
     sampling_probability: Probability = 1.0  # q_s
@@ -397,10 +396,7 @@ _FACTS = TypeAdapter(Mechanism)
 
 
 def checked(facts: Mechanism) -> Mechanism:
-    """The facts with members of the enums in the place of their words, which compare equal and are not the same.
-
-    Raises ConfigError for facts of another kind.
-    """
+    """The facts with members of the enums for their words, which compare equal; ConfigError for other kinds of facts."""
     try:
         return _FACTS.validate_python(asdict(facts))
     except ValidationError as problem:

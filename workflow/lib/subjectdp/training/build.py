@@ -40,11 +40,7 @@ class RunInputs:
 def read_inputs(
     config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str, cache_dir: Path | None = None
 ) -> RunInputs:
-    """Reads a run's data, verifying their hashes, and makes its plan; ``cache_dir`` keeps noise calibrations.
-
-    Raises:
-        SubjectDPError: configuration, data or plan that do not fit.
-    """
+    """Reads a run's data, verifying their hashes, and makes its plan; SubjectDPError where they do not fit."""
     run = load_run(config)
     prepared, partition = load_prepared(prepared_folder, verify=True), load_partition(partition_folder)
     if partition.data_hashes != prepared.meta["sha256"]:
@@ -57,11 +53,9 @@ def read_inputs(
 def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | str | None = None) -> Federation:
     """Builds model, engine and items on the device, and tries the model on one item and on a few.
 
-    ``cache_dir`` keeps a model's fixed features for other runs; None: they are computed for this run alone.
-
-    Raises:
-        ModelError: a model that does not fit the data, or mixes the items of a batch.
-        ConfigError, PrivacyError: an optimiser or noise that does not fit the plan, or secure noise without a secret.
+    ``cache_dir`` keeps a model's fixed features for other runs. Raises ModelError for a model that does not fit the
+    data or mixes items, ConfigError or PrivacyError for an optimiser or noise that does not fit the plan, or secure
+    noise without a secret.
     """
     run, plan, partition, prepared = inputs.run, inputs.plan, inputs.partition, inputs.prepared
     secure = plan.settings.noise_source is NoiseSource.SECURE

@@ -99,8 +99,7 @@ class StepLog:
 class Snapshot:
     """A run after ``round`` (0: before the first): everything that later rounds read; they do not change it.
 
-    It holds no generator and no counter: each random draw has its own key (decision 0004), so that a repeated round
-    draws the same mini-batches and the same noise, and releases the same model.
+    It holds no generator: each draw has its own key (decision 0004), so that a repeated round releases the same model.
     """
 
     round: int
@@ -214,10 +213,8 @@ class Checkpoints:
         return time.monotonic() - self._last_time >= self._seconds
 
     def save(self, snapshot: Snapshot) -> bool:
-        """Writes a checkpoint and removes all but the last ``KEEP`` that are known to be good.
-
-        If the disk cannot take it, reports that, keeps the earlier ones, and returns False.
-        """
+        """Writes a checkpoint, removes all but the last ``KEEP`` good ones; False, with a report, where the disk
+        cannot."""
         self._last_time = time.monotonic()
         if snapshot.round == self._last_round:
             return True
@@ -320,8 +317,7 @@ def _rows(columns: Mapping[str, Tensor]) -> list[StepRow]:
 def run_secret(checkpoints: Path) -> int:
     """The secret of the run that was stopped here, else a new one; no checkpoint survives without its secret.
 
-    Raises:
-        StorageError: the file cannot be written, or others may read it.
+    Raises StorageError where the file cannot be written, or others may read it.
     """
     secret = _read_secret(checkpoints / SECRET)
     if secret is None:

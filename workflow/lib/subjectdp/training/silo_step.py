@@ -80,10 +80,7 @@ class MiniBatch:
 
 
 class SiloStep:
-    """One local step of one silo (``algorithms.base.LocalStep`` and ``IntegerStep``).
-
-    The engine's parameters are the model that the step is taken at.
-    """
+    """One local step of one silo (``base.LocalStep``, ``IntegerStep``) at the model in the engine's parameters."""
 
     def __init__(self, federation: Federation, round_: int, silo: int, step: int) -> None:
         self.federation, self.round, self.silo, self.step = federation, round_, silo, step
@@ -226,13 +223,11 @@ def subject_update_sum(
 ) -> tuple[Tensor, Tensor]:
     """Σ_a Clip(θ_a - θ, C_a) (P,) and the unclipped norms (subjects,).
 
-    θ_a starts from the global model θ and takes the plan's local steps, each along the mean gradient of the subject's
-    items, with an optimiser of its own. An update that is not finite contributes nothing. The engine holds θ before and
-    after.
+    θ_a starts from the global model θ and takes the plan's local steps along the mean gradient of the subject's items,
+    with an optimiser of its own. An update that is not finite contributes nothing. The engine holds θ before and after.
 
-    Subjects with few items train at once, each with its own row of parameters: optimisers work element by element, so
-    that one optimiser serves all rows. Subjects with more items than go through the model at once train one after
-    another, and so do all subjects if the model cannot be batched over its parameters.
+    Subjects with few items train at once, each with its own row of parameters: optimisers work element by element.
+    Others train one after another, and so do all if the model cannot be batched over its parameters.
 
     Args:
         groups: (items,) the place of each item's subject, from 0, on the CPU; every place has an item.
@@ -311,8 +306,8 @@ def rounded_sum(
 ) -> tuple[Tensor, float]:
     """Σ_j Round(Clip(g_j, C)) as int64 (P,) on the CPU, and the fraction of items that were clipped (NaN for none).
 
-    Each item's gradient is rounded before the sum: one item's norm does not bound the sensitivity of a sum that is
-    rounded afterwards. An item whose gradient is not finite contributes nothing.
+    Rounded before the sum: one item's norm does not bound the sensitivity of a sum that is rounded afterwards. An item
+    whose gradient is not finite contributes nothing.
     """
     total = np.zeros(grid.dimension, np.int64)
     clipped = 0

@@ -45,8 +45,8 @@ class Schedule:
 def empirical_bound(problem: Problem, learning_rate: float, steps: int, noise_std: float, group: float = 1.0) -> float:
     """Bound on E[L̂(w̄_T)] - min L̂: kM²/(2ηT) + ηL²/(2k) + ησ²d (proofs of Lemmas 4.7, k = 1, and 4.10).
 
-    w̄_T is the mean of the iterates w_1 = 0, ..., w_T of w ← w - (η/k)·(gradient of norm at most L) - η·noise. Holds for
-    1 ≤ k ≤ 2, the noise term with a factor of 2 to spare.
+    w̄_T is the mean of the iterates w_1 = 0, ..., w_T of w ← w - (η/k)·(gradient of norm at most L) - η·noise. Holds
+    for 1 ≤ k ≤ 2, the noise term with a factor of 2 to spare.
     """
     drift = group * problem.radius**2 / (2 * learning_rate * steps)
     gradient = learning_rate * problem.lipschitz**2 / (2 * group)

@@ -1,8 +1,7 @@
 """The noise on the averaged gradient of each algorithm: as its plan predicts, and as measured in rounds of the run.
 
-A round is run twice from the same model, with the same mini-batches and different noise. The gradients cancel in the
-difference of the two models. What remains is the difference of two draws of noise, whose std is √2 times that of one.
-Sampling, clipping, noise, divisor and averaging are those of training.
+A round is run twice from the same model, with the same mini-batches and different noise. In the difference of the two
+models gradients cancel: what remains has √2 times the std of one draw of noise.
 """
 
 import logging
@@ -44,11 +43,8 @@ def write_noise(
 ) -> pd.DataFrame:
     """Writes noise.parquet (columns: ``utility.NOISE_COLUMNS``) and returns it: each run with both schedules.
 
-    ``runs``: configuration, prepared data set and partition of each run, in sound mode and with noise.
-
-    Raises:
-        DataError: no runs.
-        SubjectDPError: a run whose plan is refused, or whose noise depends on the data.
+    ``runs``: configuration, prepared data set and partition of each, in sound mode. Raises DataError for none, and
+    SubjectDPError for one whose plan is refused, or whose noise depends on the data.
     """
     cache = None if cache_dir is None else Path(cache_dir)
     rows = []

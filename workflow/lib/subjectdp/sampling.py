@@ -102,9 +102,7 @@ def _subset(generator: np.random.Generator, n: int, size: int) -> NDArray[np.int
 
 def subjects_of_round(subjects: int, probability: float, seed: int, round_: int, *place: int) -> NDArray[np.bool_]:
     """(subjects,) bool: who takes part, each by its own coin of probability q_s (PrivacyError outside (0, 1]).
-
-    ``place``: silo and step, if each draws its own coins.
-    """
+    ``place``: silo and step, if each draws its own coins."""
     if not (math.isfinite(probability) and 0.0 < probability <= 1.0):
         raise expected("sampling probability of subjects", probability, "in (0, 1]", PrivacyError)
     if probability == 1.0:

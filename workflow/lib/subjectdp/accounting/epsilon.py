@@ -98,9 +98,7 @@ def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
 
 def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
     """The PLD on a grid for ε in the thousands: coarse against 1, fine against the spread of a step's loss.
-
-    Where a loss without its far tails is too small for that, the grid is that of a smaller ε.
-    """
+    Where a loss without its far tails is too small for that, the grid is that of a smaller ε."""
     finest = min(renyi.loss_spread(part.noise_multiplier, part.shift) for part in loss) / _POINTS_A_SPREAD
     widest = max(part.shift.sensitivities[-1] ** 2 / part.noise_multiplier**2 for part in loss)
     coarse = max(finest, _WINDOW * _total_spread(loss) / _MOST_POINTS, widest / _MOST_POINTS)
@@ -117,9 +115,7 @@ def _total_spread(loss: PrivacyLoss) -> float:
 
 def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
     """The grid width of the PLD: fine against one step's loss, since rounding adds variance at each step.
-
-    A rare item has a rare large loss and else next to none: against their spread a grid would take gigabytes.
-    """
+    A rare item has a rare large loss and else next to none: against their spread a grid would take gigabytes."""
     per_step = min(
         gaussian.step_chi_square(sigma, shift)
         for part in loss

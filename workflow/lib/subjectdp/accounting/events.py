@@ -57,9 +57,7 @@ class Shift:
     @classmethod
     def of(cls, sensitivities: Iterable[float], probabilities: Iterable[float]) -> Shift:
         """Sorts the atoms, merges equal ones, drops those of probability 0 and normalises the sum to exactly 1.
-
-        Raises PrivacyError when a probability or sensitivity is negative or the sum is not one.
-        """
+        Raises PrivacyError when a probability or sensitivity is negative or the sum is not one."""
         mass: dict[float, float] = {}
         for value, probability in zip(sensitivities, probabilities, strict=True):
             if value < 0 or probability < 0:
@@ -109,9 +107,7 @@ class Turned(Shift):
 @dataclass(frozen=True)
 class Told(Shift):
     """Shifts that are drawn apart from the unit. The sensitivities and probabilities are those over all draws.
-
-    ``parts``: (probability, releases, shift); a draw may decide over several releases with that shift.
-    """
+    ``parts``: (probability, releases, shift); a draw may decide over several releases with that shift."""
 
     parts: tuple[tuple[float, int, Shift], ...]
 
@@ -347,9 +343,7 @@ def recorded_loss(record: Any) -> PrivacyLoss | None:
 
 def recorded_event(loss: PrivacyLoss, noise: NoiseDistribution) -> str | None:
     """The loss as the text of a dp-accounting event, for add/remove adjacency; its classes are in ``dp_event``.
-
-    None for noise that is not Gaussian, and for a loss with many atoms or on coins.
-    """
+    None for noise that is not Gaussian, and for a loss with many atoms or on coins."""
     plain = noise is NoiseDistribution.GAUSSIAN and all(type(part.shift) is Shift for part in loss)
     return repr(dp_event(loss)) if plain and _atoms(loss) <= _MOST_ATOMS else None
 

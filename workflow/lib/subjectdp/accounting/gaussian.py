@@ -10,9 +10,7 @@ from subjectdp.accounting.events import Joined, PrivacyLoss, Shift, Told
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:
     """log δ(ε) of a μ-GDP mechanism: δ = Φ(x) - e^ε Φ(-y), x = μ/2 - ε/μ, y = μ/2 + ε/μ; stable for tiny δ, any ε.
-
-    As y² = x² + 2ε, the second term is e^{-x²/2} erfcx(y/√2)/2: no large numbers cancel.
-    """
+    As y² = x² + 2ε, the second term is e^{-x²/2} erfcx(y/√2)/2: no large numbers cancel."""
     if mu <= 0:
         return -math.inf
     x, y = mu / 2 - epsilon / mu, mu / 2 + epsilon / mu

@@ -35,9 +35,7 @@ class LedgerEntry:
 
 def composed_epsilon(entries: Sequence[LedgerEntry], unit: PrivacyUnit, every_silo: bool, delta: float) -> float:
     """ε at δ of all runs together for one item, one subject at one silo, or (``every_silo``) one subject.
-
-    Raises PrivacyError for a run without a provable ε, and for runs of one seed that have no ε together.
-    """
+    Raises PrivacyError for a run without a provable ε, and for runs of one seed that have no ε together."""
     for entry in entries:
         if entry.plan.mechanism.data_dependence:
             raise PrivacyError(f"{entry.run_id}: {'; '.join(entry.plan.mechanism.data_dependence)}")

@@ -156,9 +156,7 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
 
 def _near_ones_shared(losses: list[PrivacyLoss]) -> list[PrivacyLoss]:
     """Silos of equal steps whose sampling fractions lie within 0.3 % share the largest: fewer calibrations.
-
-    Only where there are more than four different silos; σ moves by at most 0.3 %, upwards.
-    """
+    Only where there are more than four different silos; σ moves by at most 0.3 %, upwards."""
     if len(set(losses)) <= 4 or any(isinstance(loss[0].shift, Told) for loss in losses):
         return losses
     size = [(loss[0].steps, loss[0].shift.probabilities[-1]) for loss in losses]
@@ -190,9 +188,7 @@ def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
 
 def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
     """The plan whose silos' sums are added before they are divided, by their mean divisor, unless all are seen.
-
-    A divisor of its own would be a learning rate of its own: it changes the noise of the sum and its sensitivity.
-    """
+    A divisor of its own would be a learning rate of its own: it changes the noise of the sum and its sensitivity."""
     if plan.mechanism.trust is TrustModel.LOCAL or len({silo.divisor for silo in plan.silos}) == 1:
         return plan
     common = sum(silo.divisor for silo in plan.silos) / len(plan.silos)

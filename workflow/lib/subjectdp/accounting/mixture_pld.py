@@ -174,9 +174,7 @@ def _deltas(loss: Any, epsilons: Floats) -> Floats:
 
 def connected_dots(deltas: Floats, grid: float) -> Floats:
     """The masses on a grid whose δ at each of its points is ``deltas`` (falling), as few as can be.
-
-    Algorithm 1 of arXiv 2207.04380: between two grid points δ is linear in e^ε, which is never below the real one.
-    """
+    Algorithm 1 of arXiv 2207.04380: between two grid points δ is linear in e^ε, which is never below the real one."""
     if len(deltas) == 1:
         return 1 - deltas
     rise = np.diff(deltas)
@@ -279,9 +277,7 @@ def composed(runs: Sequence[tuple[Any, int]]) -> Any:
 
 def epsilon_at(composed: Any, delta: float) -> float:
     """``composed.get_epsilon_for_delta(delta)`` of a dense distribution without its loop, or infinity.
-
-    Solves δ(ε) = Σ of (1 - e^(ε - loss)) p over the losses above ε, and the infinite one, for the smallest ε ≥ 0.
-    """
+    Solves δ(ε) = Σ of (1 - e^(ε - loss)) p over the losses above ε, and the infinite one, for the smallest ε ≥ 0."""
 
     def solved(side: Any) -> float:
         if side._infinity_mass > delta:

@@ -37,9 +37,7 @@ _MIXTURE_ORDERS = tuple(order for order in ORDERS if order <= 64)[::3]  # by qua
 @dataclass(frozen=True)
 class PrivateSelection:
     """The number of repetitions (its distribution and mean; poisson may draw 0), and the noise on their scores.
-
-    ``score_noise_multiplier``: its standard deviation; a unit changes a score by at most 1.
-    """
+    ``score_noise_multiplier``: its standard deviation; a unit changes a score by at most 1."""
 
     distribution: Literal["poisson", "geometric", "logarithmic"] = "poisson"
     mean: float = 3.0
@@ -69,9 +67,7 @@ def selection_curve(
     plans: Sequence[PrivacyPlan], selection: PrivateSelection, unit: PrivacyUnit, every_silo: bool
 ) -> Curve:
     """Rényi divergences of a unit (as of ``sound.unit_losses``) in a whole selection among settings with these plans.
-
-    Raises PrivacyError for a plan without a provable ε.
-    """
+    Raises PrivacyError for a plan without a provable ε."""
     for plan in plans:
         if plan.mechanism.data_dependence:
             raise PrivacyError("; ".join(plan.mechanism.data_dependence))

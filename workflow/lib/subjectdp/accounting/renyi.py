@@ -116,9 +116,7 @@ def quick_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
 
 def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...], others: float = 0.0) -> float:
     """:func:`renyi_epsilon` at any orders above 1, by quadrature, and at log δ: δ may underflow.
-
-    ``others``: the divergence of what else is composed, at the one order.
-    """
+    ``others``: the divergence of what else is composed, at the one order."""
     total = np.full(len(orders), others)
     for part in loss:
         step = [mixture_divergence(order, part.noise_multiplier, part.shift) for order in orders]
@@ -227,9 +225,7 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
 
 def _turned_divergence(order: float, sigma: float, shift: Turned) -> float:
     """D_a of the symmetric law of ``events.Turned``, by the trapezoid rule over outcomes beyond the middle.
-
-    With P and Q of its pair, E[(P*/Q*)^a] = ∫ (P^a Q^(1-a) + Q^a P^(1-a)) + 1 - ∫ (P + Q), over x > 1 - b/2.
-    """
+    With P and Q of its pair, E[(P*/Q*)^a] = ∫ (P^a Q^(1-a) + Q^a P^(1-a)) + 1 - ∫ (P + Q), over x > 1 - b/2."""
     moved, q = shift.sensitivities[1], shift.probabilities[1]
     low = 1.0 - moved / 2
     high = max(1.0, 1.0 + (order - 1) * moved, order * 1.0) + _REACH * sigma
@@ -317,9 +313,7 @@ def divergences_near_one(sigma: float, shift: Shift) -> Floats:
 @lru_cache(maxsize=512)
 def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -> Floats:
     """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions.
-
-    E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share.
-    """
+    E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share."""
     if isinstance(shift, Told):
         raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
     values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
@@ -400,9 +394,7 @@ def skellam_epsilon(mechanism: SkellamMechanism, q: float, steps: int, delta: fl
 
 def claimed_epsilon(loss: PrivacyLoss, delta: float) -> float:
     """The ε that the paper's accounting gives for Poisson-sampled steps, with Skellam noise on 32 bits.
-
-    At 32 bits the divergences are those of Gaussian noise to ten digits. Raises PrivacyError for other mechanisms.
-    """
+    At 32 bits the divergences are those of Gaussian noise to ten digits. Raises PrivacyError for other mechanisms."""
     if not all(_has_closed_form(part.shift) for part in loss):
         raise expected("mechanism of the joint-noise paper", "a mixture", "a sampled step", PrivacyError)
     total = np.zeros(len(SKELLAM_ORDERS))

@@ -198,9 +198,7 @@ def _stats() -> Any:
 @lru_cache(maxsize=256)
 def typical_group_size(schedule: SiloSchedule) -> int:
     """The most frequent largest group of a Poisson mini-batch: P(max ≤ z) = P(Bin(k̄, q) ≤ z)^subjects.
-
-    k̄ is the mean number of items of a subject at the silo, between its integer neighbours.
-    """
+    k̄ is the mean number of items of a subject at the silo, between its integer neighbours."""
     mean, q = schedule.items / max(1, schedule.subjects), schedule.sampling_probability
     low, share = math.floor(mean), mean - math.floor(mean)
     sizes = np.arange(schedule.max_items_per_subject + 1)
@@ -279,9 +277,7 @@ def _local_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, se
 
 def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int) -> MixtureSteps:
     """Rounds of drawn silos: of a subject's ``held`` silos, all as bad as ``silo``, a hypergeometric number takes part.
-
-    Everybody knows which, and nobody's data decides over it (``events.Told``).
-    """
+    Everybody knows which, and nobody's data decides over it (``events.Told``)."""
     shift, steps = _shift(plan, silo.schedule, unit), releases(plan, silo.schedule)
     sigma, parts = silo.schedule.noise_multiplier, [(0.0, 1, Shift((0.0,), (1.0,)))]
     summed = noise_is_summed(plan)
@@ -320,9 +316,7 @@ def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
 
 def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise.
-
-    Where silos take turns, all are taken to be as bad as the worst, and choices differ by how many of them meet.
-    """
+    Where silos take turns, all are taken to be as bad as the worst, and choices differ by how many of them meet."""
     sigma = least_noise([silo.schedule for silo in silos]) * noise_copies(plan)
     count, together = plan.silos_per_subject, participants(plan)
     sums: list[list[tuple[tuple[SiloRun, ...], int]]]

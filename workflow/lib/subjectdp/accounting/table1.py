@@ -88,9 +88,7 @@ def skellam_noise(epsilon: float, delta: float, q: float, steps: int, scale: flo
 
 def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, delta: float) -> float:
     """ε of the sum if every other party cancels its noise in all steps but the last (``auditing.counterexample``).
-
-    N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C.
-    """
+    N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C."""
     counts = range(steps + 1)
     masses = stats.binom.pmf(counts, steps, q)
     shift = Shift.of([float(count) for count in counts], (masses / masses.sum()).tolist()).trimmed()

@@ -79,9 +79,7 @@ class LocalStep(Protocol):
 
     def clipped_sum(self, batch: Batch, weights: Tensor | None = None, factor: Factor | None = None) -> Vector:
         """Σ_j w_j Clip(g(s_j), C), weights (items,) in [0, 1]; C/k where the silo fuses k local steps.
-
-        With ``factor`` Σ_j w_j g(s_j) min(factor(‖g(s_j)‖/C), C/‖g(s_j)‖).
-        """
+        With ``factor`` Σ_j w_j g(s_j) min(factor(‖g(s_j)‖/C), C/‖g(s_j)‖)."""
 
     def subject_sum(self, batch: Batch) -> Vector:
         """Σ_a Clip(mean_{j∈S_a} g(s_j), C_a), C_a the subject's clip norm at this silo: C, or its part of a budget."""

@@ -20,9 +20,7 @@ def places_to_try(items: int) -> list[int]:
 
 def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any]:
     """Inputs and targets of a few items from all over the data set, as the loader hands them over.
-
-    Raises DataError where there are no (inputs, targets), ModelError for a ``collate_fn`` that sorts or mixes items.
-    """
+    Raises DataError where there are no (inputs, targets), ModelError for a ``collate_fn`` that sorts or mixes items."""
     dataset: Any = loader.dataset
     items = [dataset[i] for i in places_to_try(len(dataset))]
     batch, places = loader.collate_fn(items), range(len(items))
@@ -56,10 +54,7 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
 
 
 class Padding:
-    """Tries, on each batch that pads items further than any before, whether their gradients are theirs alone.
-
-    How far an item is padded depends on the longest of its batch: a module that reads the padding mixes items.
-    """
+    """Tries, on each batch that pads items further than any before, whether their gradients are theirs alone."""
 
     check: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
 

@@ -40,12 +40,9 @@ class _Pass:
 class PrivateStep:
     """Turns one batch into one noisy gradient; each item counts once, however the loop is written.
 
-    Args:
-        engine: clips.
-        grouped: subjects are clipped, not items.
-        clip_norm: C.
-        release: called with each step's whole clipped sum (P,); returns the gradient that the optimiser sees.
-        try_out: called before each forward pass: tries the model again at a few steps.
+    ``grouped``: subjects are clipped, not items. ``release`` is called with each step's whole clipped sum (P,), and
+    returns the gradient that the optimiser sees; ``try_out`` before each forward pass: tries the model again at a few
+    steps.
     """
 
     def __init__(
@@ -301,8 +298,7 @@ def refuse_second_training(module: nn.Module) -> None:
 class PlainPassGuard:
     """Hooks that refuse a plain training pass of the module, or of a part, in the middle of a private step.
 
-    In eval mode a pass is allowed, and its gradient is not: the optimiser would see it beside the private one. Those
-    of copies guard nothing.
+    In eval mode a pass is allowed, and its gradient is not: the optimiser would see it. Those of copies guard nothing.
     """
 
     changes_nothing = True  # for layer rules
@@ -346,13 +342,9 @@ def _generators_at(states: tuple[Tensor, ...], device: torch.device) -> Iterator
 
 
 class PrivateModule(nn.Module):
-    """A module whose training passes belong to private steps; its parameters are the wrapped module's own.
+    """A module whose training passes belong to private steps; its parameters are those of the wrapped one, ``module``.
 
-    In ``eval()`` mode, or without gradients, it is the plain module. Its state and its other attributes are the plain
-    module's, without a prefix.
-
-    Attributes:
-        module: the wrapped module.
+    In ``eval()`` mode, or without gradients, it is that module, and so are its state and its other attributes.
     """
 
     def __init__(self, module: nn.Module, step: PrivateStep) -> None:

@@ -56,9 +56,7 @@ def counts_epsilon(
     hits: int, positives: int, alarms: int, negatives: int, delta: float, confidence: float = CONFIDENCE
 ) -> float:
     """The lower bound from the counts of a test that was fixed beforehand: ε ≥ log((TPR − δ)/FPR), at least 0.
-
-    Each rate gets half of the error probability, so that both limits hold together with ``confidence``.
-    """
+    Each rate gets half of the error probability, so that both limits hold together with ``confidence``."""
     return max(0.0, float(log_ratios(hits, positives, alarms, negatives, delta, confidence)))
 
 
@@ -74,9 +72,7 @@ def log_ratios(
 
 def split_bound(present: Scores, absent: Scores, delta: float, confidence: float = CONFIDENCE) -> LowerBound:
     """The lower bound from runs with and without the subject: even ones choose direction and threshold, odd ones judge.
-
-    Raises PrivacyError for fewer than 4 runs with or without the subject, or a score that is not finite.
-    """
+    Raises PrivacyError for fewer than 4 runs with or without the subject, or a score that is not finite."""
     for name, scores in (("present", present), ("absent", absent)):
         if len(scores) < 4 or not np.isfinite(scores).all():
             what = f"scores of runs with the subject {name}"
@@ -129,9 +125,7 @@ class Guesses:
 
 def p_value(outcome: Guesses, epsilon: float, delta: float) -> float:
     """The probability bound of at least so many right guesses under (ε, δ)-differential privacy.
-
-    With W ~ Binomial(r, e^ε/(1 + e^ε)): P[W ≥ v] + 2 m δ · max_{i ≥ 1} P[v > W ≥ v − i]/i, at most 1.
-    """
+    With W ~ Binomial(r, e^ε/(1 + e^ε)): P[W ≥ v] + 2 m δ · max_{i ≥ 1} P[v > W ≥ v − i]/i, at most 1."""
     right = 1.0 / (1.0 + math.exp(-epsilon))
     v, r = outcome.correct, outcome.guesses
     tail = float(stats.binom.sf(v - 1, r, right))
@@ -156,9 +150,7 @@ def one_run_epsilon(outcome: Guesses, delta: float, confidence: float = CONFIDEN
 
 def guess(scores: NDArray[np.floating], members: NDArray[np.bool_], guesses: int) -> Guesses:
     """Guesses "in" for the highest scores and "out" for the lowest, ``guesses`` in all, fixed before they are seen.
-
-    Raises PrivacyError for an odd number of guesses, or more guesses than canaries.
-    """
+    Raises PrivacyError for an odd number of guesses, or more guesses than canaries."""
     canaries = len(scores)
     if guesses % 2 or not 2 <= guesses <= canaries:
         raise expected("guesses", guesses, f"an even number from 2 to the {canaries} canaries", PrivacyError)

@@ -83,9 +83,7 @@ def plan_with_canaries(
     mechanism: Mechanism, setup: TrainingSetup, canaries: Canaries, settings: PlanSettings, members: int | None = None
 ) -> PrivacyPlan:
     """The plan of a federation with places for all canaries, for a training with ``members`` (None: all) of them.
-
-    Only the numbers of items depend on ``members``; all else is computed from the public number of places.
-    """
+    Only the numbers of items depend on ``members``; all else is computed from the public number of places."""
     plan = make_plan(mechanism, canaries.planned_facts(setup.facts), settings)
     if members is None:
         return plan
@@ -190,9 +188,7 @@ class Canaries:
 
 class CanaryData:
     """A data set in which address ``size`` + c is an item of canary c.
-
-    Inputs are flattened and get a last column: 0 for an item of the data set, c + 1 for an item of canary c.
-    """
+    Inputs are flattened and get a last column: 0 for an item of the data set, c + 1 for an item of canary c."""
 
     def __init__(self, inner: DeviceDataset, size: int) -> None:
         self.inner, self.size = inner, size

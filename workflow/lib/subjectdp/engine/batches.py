@@ -225,10 +225,8 @@ def group_numbers(groups: Tensor, items: int) -> Tensor:
 
 
 def group_parts(numbers: Tensor, capacity: int) -> Iterator[Part]:
-    """A grouped batch in parts of whole groups, of at most ``capacity`` items unless a single group is larger.
-
-    ``numbers``: (items,) int64 on the CPU, the group of each item.
-    """
+    """A batch (``numbers``: (items,) int64 on the CPU) in parts of whole groups, of ``capacity`` items or one larger
+    group."""
     sizes = torch.bincount(numbers)
     by_size = torch.sort(sizes, stable=True).indices
     by_size = by_size[sizes[by_size] > 0]

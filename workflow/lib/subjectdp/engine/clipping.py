@@ -1,9 +1,8 @@
 """The clipping engine: Σ_a min(1, C/‖g_a‖) · g_a from one forward and one backward pass, g_a an item's or group's.
 
-Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost") with one backward
-pass: it computes gradients of the layers' outputs, not of the parameters. From these and the layers' inputs each layer
-computes the squared norms of the items' gradients and then, with the clipping factors, their weighted sum. No per-item
-gradient of a large layer is formed.
+Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost") with one backward pass
+to the layers' outputs. From these gradients and its inputs each layer computes the squared norms of the items'
+gradients and then their weighted sum. No per-item gradient of a large layer is formed.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class Clip:
 class _Taped:
     """A layer in the forward pass.
 
-    Outputs are stored as edges of the autograd graph. Edges keep no output in memory, and stay where they are if the
-    model changes an output in place (``nn.ReLU(inplace=True)``).
+    Edges of the autograd graph keep no output in memory, and stay where they are if the model changes an output in
+    place.
     """
 
     edges: list[GradientEdge]
@@ -90,9 +89,7 @@ _MAY_BE_SHORTENED: dict[str, tuple[Any, ...]] = {
 @contextmanager
 def whole_products(device: torch.device) -> Iterator[None]:
     """Within it products of float32 numbers are float32's, whatever the user allows elsewhere (TF32, bfloat16).
-
-    With ten bits or seven a sum could be longer than the norms that it was clipped by.
-    """
+    With ten bits or seven a sum could be longer than the norms that it was clipped by."""
     before = [(kind, kind.fp32_precision) for kind in _MAY_BE_SHORTENED.get(device.type, ())]
     changed = [(kind, precision) for kind, precision in before if precision not in ("none", "ieee")]
     for kind, _ in changed:
@@ -122,13 +119,9 @@ class ClippingEngine:
     most ``clip_norm``. An item whose gradient is not finite contributes nothing, and neither does its group, unless its
     weight is 0. An item of weight 0 contributes exactly nothing, whatever its gradient.
 
-    Args:
-        flat: the model.
-        physical_batch_size: most items that go through the model at once.
-        item_loss: what is differentiated.
-        layout: of the model; None where each parameter belongs to a layer that runs once, items first.
-
-    Raises ModelError for a layer that mixes items or is not supported, ConfigError for a physical batch size below 1.
+    ``layout`` is None where each parameter belongs to a layer that runs once, items first. Raises ModelError for a
+    layer that mixes items or is not supported, ConfigError for a physical batch size (items that go through at once)
+    below 1.
     """
 
     def __init__(
@@ -168,20 +161,17 @@ class ClippingEngine:
     ) -> tuple[Tensor, Tensor]:
         """Σ_i w_i Clip(g_i, C) and the norms ‖g_i‖; with groups Σ_a Clip(Σ_{i∈a} w_i g_i, C) and ‖Σ_{i∈a} w_i g_i‖.
 
-        Items beyond ``physical_batch_size`` go through the model in further passes.
-
         Args:
             inputs: B items, whatever the model takes; B = 0 gives a zero sum.
             labels: (B,) int64.
             clip_norm: C > 0, or infinity; one for all, or one an item (or group) on the device.
             weights: (B,), None for all ones; in [0, 1] without groups. Items of weight 0 (padding) count for nothing.
             factor: what a gradient is multiplied by, of its ‖g‖/C; None: min(1, C/‖g‖), which is also the most.
-            groups: (B,) whole numbers from 0 on, the group of each item; None clips each item by itself. They are
-                needed on the CPU; there they do not make a GPU wait.
+            groups: (B,) whole numbers from 0 on, best on the CPU: the group of each item; None clips items.
 
         Returns:
             (P,) sum, and (B,) unclipped norms of the items or (largest number + 1,) of the groups' sums, 0 for a number
-            that no item has. PrivacyError for weights or groups of another shape, or other groups.
+                that no item has. PrivacyError for weights or groups of another shape, or other groups.
         """
         items = number_of(labels)
         if weights is not None and weights.shape != (items,):
@@ -247,10 +237,8 @@ class ClippingEngine:
         return losses
 
     def add_recorded(self, tape: Tape, losses: Tensor, clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
-        """``total`` (P,) (None: 0) with the clipped sum of a recorded pass added, and the norms of its groups.
-
-        ``tape`` is of :meth:`record` and used up, ``losses`` (B,) come from the recorded output, ``total`` is changed.
-        """
+        """``total`` (P,) (None: 0), changed by the clipped sum of a recorded pass, and the norms of its groups.
+        ``tape`` is of :meth:`record` and used up, ``losses`` (B,) come from the recorded output."""
         # a group's gradient is that of its weighted loss; an item's weight comes after its norm
         with torch.autocast(losses.device.type, enabled=False):
             with torch.enable_grad():
@@ -390,9 +378,7 @@ def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
 
 def _zero_out(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:
     """Sets the marked items' gradients to 0 in every layer: 0 times a gradient that is not finite is not 0.
-
-    On the CPU this returns at once if nothing is marked; on a GPU that check would wait for the device.
-    """
+    On the CPU this returns at once if nothing is marked; on a GPU that check would wait for the device."""
     if items.device.type == "cpu" and not bool(items.any()):
         return
     for layer in captured.values():

@@ -13,16 +13,12 @@ from torch import Tensor, nn
 class FlatParameters:
     """Moves a model's parameters into one contiguous vector, in the order of ``named_parameters``.
 
-    Convolution weights are laid out channels-last (O, kh, kw, I), which is what the fast convolution kernels read.
-
-    Args:
-        model: any.
-        trained: names of the parameters that move; None: all. The others stay as they are, whatever their type.
+    Convolution weights are laid out channels-last (O, kh, kw, I), as the fast convolution kernels read them.
+    ``trained`` names the parameters that move (None: all); others stay as they are, whatever their type.
 
     Attributes:
         vector: float32 (P,), the parameters' memory: writing to it changes the model.
-        parameters: those that moved, by name; they need no gradient.
-        shapes: parameter name -> shape.
+        parameters, shapes: of those that moved, by name; they need no gradient.
     """
 
     def __init__(self, model: nn.Module, trained: Collection[str] | None = None) -> None:
@@ -68,9 +64,7 @@ _PIECE = 256  # 32 additions in each of eight lanes; three such levels serve six
 
 def row_norms(rows: Tensor) -> Tensor:
     """(n,) the L2 norm of each row of a (n, d) float32 tensor, relative error below 2^-18 whatever the entries.
-
-    A row with an infinity or NaN has a norm that is not finite. As fast as torch's norm.
-    """
+    A row with an infinity or NaN has a norm that is not finite. As fast as torch's norm."""
     if rows.device.type == "cpu":  # a GPU adds up in a tree anyway
         while rows.shape[1] > _PIECE:
             count = rows.shape[1] // _PIECE
@@ -87,8 +81,8 @@ Factor: TypeAlias = Callable[[Tensor], Tensor]
 def clip_factors(norms: Tensor, clip_norm: float | Tensor, factor: Factor | None = None) -> Tensor:
     """min(1, C/‖g‖) of norms (n,), slightly less where it is below 1; C > 0, infinity, or one for each norm.
 
-    With ``factor`` min(factor(‖g‖/C), C/‖g‖), at least 0: the bound holds whatever the factor says. It sees each norm
-    alone.
+    With ``factor``, which sees each norm alone, min(factor(‖g‖/C), C/‖g‖), at least 0: the bound holds whatever it
+    says.
     """
     most = norms.clamp_min(1e-30).reciprocal_().mul_(clip_norm / _MARGIN)
     if factor is None:

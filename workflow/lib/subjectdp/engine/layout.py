@@ -36,10 +36,7 @@ _FEWEST = 2  # items of the smallest pass
 
 @dataclass(frozen=True)
 class Layout:
-    """Names of the trained parameters and of the layers with rules, and where the items are in all other functions.
-
-    ``alone``: modules through which each item goes by itself.
-    """
+    """Trained parameters, layers with rules, places of items in all else, and modules that items pass alone."""
 
     trained: frozenset[str]
     ruled: frozenset[str]

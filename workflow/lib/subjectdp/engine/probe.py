@@ -63,9 +63,7 @@ def check_model(
 
 def check_keeps_nothing(*given: Any) -> list[str]:
     """Tries a model whose passes are each of one person alone; arguments as of :func:`check_model`. Returns no names.
-
-    Raises ModelError where a pass changes parameters, buffers or what the next pass gives; a model without a copy.
-    """
+    Raises ModelError where a pass changes parameters, buffers or what the next pass gives; a model without a copy."""
     with _trial(*given) as trial:
         trial.check_after_others()
     return []
@@ -73,9 +71,7 @@ def check_keeps_nothing(*given: Any) -> list[str]:
 
 def check_padding(model: nn.Module, item_loss: ItemLoss, layout: Layout, whole: Any, alone: list[Any]) -> None:
     """Tries items that a batch (inputs, targets) pads as they are by themselves: ``alone``, with places in the batch.
-
-    Raises ModelError where an item has another gradient then: how far it is padded depends on the others.
-    """
+    Raises ModelError where an item has another gradient then: how far it is padded depends on the others."""
     with in_words("The module"), _generators_kept(), torch.enable_grad():
         flat = FlatParameters(_without_dropout(copied(model), whole[0]), layout.trained)
         engine = ClippingEngine(flat, item_loss=item_loss, layout=layout)
@@ -196,9 +192,7 @@ class _Trial:
 
     def _of_loop(self, engine: ClippingEngine) -> tuple[float, Tensor, Tensor, list[str]]:
         """A clip norm, and what a loop over items finds: norms, the clipped sum (P,), parameters without any gradient.
-
-        The loop runs twice: the items' gradients together would take more memory than a step of the training.
-        """
+        The loop runs twice: the items' gradients together would take more memory than a step of the training."""
         used: set[str] = set()
         norms = []
         for gradients in self._loop(engine.flat):
@@ -221,8 +215,8 @@ class _Trial:
     def _loop(self, flat: FlatParameters) -> Iterator[dict[str, Tensor]]:
         """Each item's gradients of the trained parameters; without those that it does not depend on.
 
-        Each item goes through the model by itself, unless the model draws numbers in evaluation mode too: then an item
-        alone would see others than in the batch.
+        Each goes through the model by itself, unless the model draws numbers in evaluation mode too: not those of the
+        batch.
         """
         model, parameters, batch = flat.model, flat.parameters, None
         flat.require_gradients(True)

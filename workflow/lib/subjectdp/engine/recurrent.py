@@ -21,10 +21,7 @@ from subjectdp.errors import ModelError
 
 class Recurrence(torch.autograd.Function):
     """h_t = LSTM(x̃_t, h_{t-1}) over time for projected inputs x̃ = W_ih x + b; gate order i, f, g, o.
-
-    Overwrites its input: the gates' values, and in the backward pass their gradients, are stored in x̃'s memory, to save
-    a copy of that size. It has one backward pass only.
-    """
+    The gates' values, and in the one backward pass their gradients, overwrite x̃, to save a copy of that size."""
 
     @staticmethod
     def forward(ctx: Any, gate_inputs: Tensor, weight: Tensor) -> Tensor:

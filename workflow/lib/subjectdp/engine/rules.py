@@ -1,8 +1,7 @@
 """Layer rules: their interface to the clipping engine, helpers that they share, all but convolutions and LSTMs.
 
-Linear and embedding layers give outer products, formed per item only where nothing is cheaper. Scale and shift of
-GroupNorm and LayerNorm have small per-item gradients, formed directly. Any other layer goes through per-item
-vector-Jacobian products (torch.func): slow, general, exact.
+Linear and embedding layers give outer products, formed per item only where nothing is cheaper; norms have small
+per-item gradients. Any other layer goes through per-item vector-Jacobian products (torch.func): slow, general, exact.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where t
 class Squares:
     """Squared norms of the gradients of a part's groups, and bounds on how far rounding may have lowered them.
 
-    A product form can cancel: if large gradients of a group add up to almost 0, the rounding error of the squared norm
-    is a fraction of the large ones. Clipping adds ``slack`` to the squared norm.
+    A product form can cancel: its rounding error is a fraction of large gradients of a group that add up to almost 0.
+    Clipping adds ``slack`` to the squared norm.
     """
 
     values: Tensor  # (groups,)
@@ -54,10 +53,7 @@ class Coefficients:
 
 
 class Sums:
-    """A layer's views into the flat result.
-
-    ``fresh`` views hold memory that nobody wrote: the first addition overwrites them, :meth:`close` zeroes the rest.
-    """
+    """A layer's views into the flat result; of ``fresh`` ones, which nobody wrote, :meth:`close` zeroes the rest."""
 
     def __init__(self, views: Mapping[str, Tensor], fresh: bool) -> None:
         self._views = views
@@ -99,15 +95,11 @@ class Captured(Protocol):
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         """Sets the gradients of the marked items (items,) to exactly 0, also where they are not finite.
-
-        ``groups`` (groups,) marks their groups; None before the norms are computed.
-        """
+        ``groups`` (groups,) marks their groups; None before the norms are computed."""
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         """Adds Σ_a coefficients_a · g_a to each parameter.
-
-        Leaves the gradients of outputs as they are: layers whose outputs are added share one tensor.
-        """
+        Leaves the gradients of outputs as they are: layers whose outputs are added share one tensor."""
 
 
 class LayerRule(Protocol):
@@ -147,10 +139,7 @@ def wanted(output: Tensor) -> Tensor:
 
 class _Source(torch.autograd.Function):
     """The end of the backward pass. A leaf would stay in memory as long as the graph, and forbid ``relu_``.
-
-    The engine differentiates up to the layers' outputs, never through this node: only a backward pass that is not the
-    engine's arrives here.
-    """
+    The engine differentiates up to the layers' outputs: only a backward pass that is not the engine's arrives here."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, anchor: Tensor) -> Tensor:
@@ -193,10 +182,8 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
     Either Σ_{t,s} (δ_t·δ_s)(x_t·x_s + ones), with T² (d_in + d_out) multiplications, or the gradients themselves, with
     T d_in d_out. For few positions, such as a subject's items, the products are in float64.
 
-    Args:
-        delta: (n, T, d_out).
-        inputs: each (n, T, d_k): inputs of maps that share their output (an LSTM's input and state).
-        ones: how many biases the map has.
+    ``delta`` is (n, T, d_out), each of ``inputs`` (n, T, d_k): of maps that share their output (an LSTM's input and
+    state); ``ones``: how many biases there are.
     """
     steps, d_out, d_in = delta.shape[1], delta.shape[2], sum(x.shape[2] for x in inputs)
     if steps * (d_in + d_out) >= d_in * d_out:

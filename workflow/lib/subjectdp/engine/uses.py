@@ -63,9 +63,7 @@ class Key(NamedTuple):
 
 class Place(NamedTuple):
     """Where the items of a tensor are: entry (o, i, k) of dimension ``dim`` is item i's.
-
-    ``inner``: how many k there are; None where there is one o, so that k may be any number (the length of a text).
-    """
+    ``inner``: how many k there are; None where there is one o, so that k may be any number (the length of a text)."""
 
     dim: int
     inner: int | None
@@ -211,11 +209,8 @@ class _Held(nn.Module):
 class Uses(TorchFunctionMode):
     """Records a pass of some items.
 
-    Args:
-        parameters: those to follow, by name.
-        constants: what else does not depend on the data: frozen parameters, buffers.
-        items: of the pass.
-        places: of all functions' items; None in the passes from which they are learned.
+    ``constants``: frozen parameters and buffers, which do not depend on the data either. ``places``: of all functions'
+    items; None in the passes from which they are learned.
     """
 
     def __init__(
@@ -432,9 +427,7 @@ def _copies(values: list[Any]) -> list[Any]:
 
 def learned(fewer: Uses, more: Uses, moved: Uses) -> dict[Key, Places]:
     """The places of all functions' items, from passes of fewer and of more items, and one of the same moved on by one.
-
-    Raises ModelError for a model that takes another path, or that does not keep its items apart.
-    """
+    Raises ModelError for a model that takes another path, or that does not keep its items apart."""
     if keys := (fewer.seen.keys() ^ more.seen.keys()) | (more.seen.keys() ^ moved.seen.keys()):
         message = "Expected a model that takes the same path whatever the number of items and their values."
         raise NotFollowed(message, (name for key in keys for name in key.parameters))

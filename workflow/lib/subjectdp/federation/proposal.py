@@ -141,9 +141,7 @@ def public_partition(
     run: RunConfig, silos: tuple[SiloSize, ...], subjects: int, test_items: np.ndarray[Any, Any] = _NO_ITEMS
 ) -> Partition:
     """A partition of public constants, without train items; ``test_items`` are the server's own sample's.
-
-    Raises ConfigError for another number of silos than ``partition.silos``.
-    """
+    Raises ConfigError for another number of silos than ``partition.silos``."""
     if len(silos) != run.partition.silos:
         raise expected("partition.silos", run.partition.silos, f"{len(silos)}, the silos of the federation")
     cap = run.partition.max_items_per_subject

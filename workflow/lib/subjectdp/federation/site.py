@@ -95,9 +95,7 @@ def read_site_data(site: Site) -> SiteData:
 
 def conforming(content: Content, data: DataConfig, items: Items) -> Content:
     """The content with features and labels in the order of ``items``; DataError where they are of another kind.
-
-    A table may lack a class or a value of a feature in words, and order its columns in another way.
-    """
+    A table may lack a class or a value of a feature in words, and order its columns in another way."""
     own, table = Items.of(content, data), content.dataset == Source.TABLE
     named = {"class_names", "features", "shape"} | ({"classes"} if items.class_names else set())
     for key, value in items.model_dump(exclude=named if table else None).items():
@@ -136,9 +134,7 @@ class OwnItems:
 
 def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) -> OwnItems:
     """The silo's items for a run, at most the smaller of both caps of each person; DataError for another kind, or none.
-
-    Which items of a person stay depends on the run's seed and the person's name: it is the same in all rounds.
-    """
+    Which items of a person stay depends on the run's seed and the person's name: it is the same in all rounds."""
     content = conforming(data.content, site.data, proposal.items)
     caps = [cap for cap in (site.max_items_per_subject, run.partition.max_items_per_subject) if cap is not None]
     cap = min(caps, default=None)

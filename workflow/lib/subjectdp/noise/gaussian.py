@@ -55,9 +55,7 @@ standard normal. This one keeps every vector of whole numbers, but 0, away from 
 
 def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     """Adds N(0, std² I) to ``total`` (P,) in place and returns it; std 0 adds nothing.
-
-    float32 standard normals of ``key`` (32 bytes), multiplied by ``std`` in the dtype of ``total``.
-    """
+    float32 standard normals of ``key`` (32 bytes), multiplied by ``std`` in the dtype of ``total``."""
     if std == 0.0 or total.numel() == 0:
         return total
     if total.device.type != "cpu":
@@ -120,9 +118,7 @@ def _double_round(x: Any) -> Any:
 @compiled
 def cipher_blocks(key: NDArray[np.uint32], counter: np.uint32, nonce: np.uint32, words: NDArray[np.uint32]) -> None:
     """Fills ``words`` (16, lanes): column l is the ChaCha8 block of ``counter`` + l under ``key`` (8,).
-
-    The four double rounds are written out because a loop over them prevents vectorisation.
-    """
+    The four double rounds are written out because a loop over them prevents vectorisation."""
     k0, k1, k2, k3, k4, k5, k6, k7 = key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]
     c0, c1, c2, c3, zero, kind = uint32(_C0), uint32(_C1), uint32(_C2), uint32(_C3), uint32(0), nonce
     for lane in range(words.shape[1]):
@@ -180,9 +176,7 @@ def normal_pairs(
     second: NDArray[np.float32],
 ) -> None:
     """``first``, ``second`` (n,) = √(-2 ln u) · (cos θ, sin θ), u = (radii + ½)/2^32, θ = 2π angles/2^32.
-
-    ``mantissas`` (n,) is a buffer. Angles are reduced to |x| ≤ π/4, the range of the polynomials.
-    """
+    ``mantissas`` (n,) is a buffer. Angles are reduced to |x| ≤ π/4, the range of the polynomials."""
     bits = mantissas.view(np.int32)
     for i in range(first.shape[0]):
         mantissas[i] = float32(radii[i]) + float32(0.5)

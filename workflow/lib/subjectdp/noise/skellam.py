@@ -179,9 +179,7 @@ RING = 2**62
 
 def modular_sum(parts: Iterable[Integers], modulus: int = RING) -> Integers:
     """The sum of at least one vector (P,) modulo ``modulus``, as the integers nearest to 0.
-
-    DataError for no vector, or a sum that wrapped around (which a simulation can tell, a server cannot).
-    """
+    DataError for no vector, or a sum that wrapped around (which a simulation can tell, a server cannot)."""
     total, real = None, np.zeros(())
     for part in parts:
         residues = np.mod(part, modulus)  # what a silo sends

@@ -48,9 +48,7 @@ class BudgetWeights(StrEnum):
 @dataclass(frozen=True)
 class SubjectSettings:
     """Settings of subject sampling and of the budget; all public. The configuration takes its defaults from here.
-
-    A sampled subject's items at a silo are all used, or ``items`` of them.
-    """
+    A sampled subject's items at a silo are all used, or ``items`` of them."""
 
     sampling_probability: Probability = 1.0  # q_s
     items: Count | None = None  # G, most items of a sampled subject at a silo and step; None: all
@@ -396,7 +394,7 @@ _FACTS = TypeAdapter(Mechanism)
 
 
 def checked(facts: Mechanism) -> Mechanism:
-    """The facts with members of the enums for their words, which compare equal; ConfigError for other kinds of facts."""
+    """The facts with members of the enums for their words, which compare equal. ConfigError for other kinds."""
     try:
         return _FACTS.validate_python(asdict(facts))
     except ValidationError as problem:

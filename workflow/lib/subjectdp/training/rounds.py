@@ -100,9 +100,7 @@ def run_round(federation: Federation, model: GlobalModel, round_: int, log: Step
 
 def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, log: StepLog) -> Tensor:
     """What one silo gives to the server (see :class:`SiloTask`): (P,) float32, or int64 for steps in integers.
-
-    The global model ``theta`` (P,) stays as it is; the engine's parameters are overwritten.
-    """
+    The global model ``theta`` (P,) stays as it is; the engine's parameters are overwritten."""
     task, local_step = federation.rule.silo_task, federation.rule.local_step
     vector = federation.engine.flat.vector
     federation.engine.flat.load(theta)
@@ -166,9 +164,7 @@ class RoundServer:
 @torch.no_grad()
 def evaluate(model: nn.Module, data: DeviceDataset, addresses: NDArray[np.int32], batch_size: int = 1024) -> Score:
     """Scores a model on the items at ``addresses``, batch by batch, added up in their order.
-
-    The loss is the mean cross-entropy; of labels in numbers the mean squared error, and the accuracy is R².
-    """
+    The loss is the mean cross-entropy; of labels in numbers the mean squared error, and the accuracy is R²."""
     if len(addresses) == 0:
         return Score(float("nan"), float("nan"))
     batches = []

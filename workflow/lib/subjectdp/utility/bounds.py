@@ -77,9 +77,7 @@ def constant_of(noise_multiplier: float, schedule: Schedule) -> float:
 
 def local_group_bound(problem: Problem, schedule: Schedule, group: float) -> float:
     """Theorem 4.8, as printed: bound on LocalGroupDP's excess population loss.
-
-    M²/(2ηT) + ηL²/2 + ηd (c₂²k²q²/ε²) T log(k e^{(k-1)ε/k}/δ) + L²η(T+1)/n.
-    """
+    M²/(2ηT) + ηL²/2 + ηd (c₂²k²q²/ε²) T log(k e^{(k-1)ε/k}/δ) + L²η(T+1)/n."""
     s = schedule
     log = math.log(group) + (group - 1) * s.epsilon / group - math.log(s.delta)
     scale = (s.constant * group * s.sampling_probability / s.epsilon) ** 2
@@ -95,9 +93,7 @@ def user_bound(problem: Problem, schedule: Schedule, batch_size: float) -> float
 
 def higrad_bound(problem: Problem, schedule: Schedule, group: float) -> float:
     """Theorem 4.11, as printed: bound on HiGradAvgDP's excess population loss.
-
-    (k²M² + η²TL²)/(2kηT) + ηd (c₂²k²q²/ε²) T log(1/δ) + L²η(T+1)/n.
-    """
+    (k²M² + η²TL²)/(2kηT) + ηd (c₂²k²q²/ε²) T log(1/δ) + L²η(T+1)/n."""
     s = schedule
     noise = s.learning_rate * problem.dimension * (group * item_noise(s)) ** 2
     plain = empirical_bound(problem, s.learning_rate, s.steps, 0.0, group)

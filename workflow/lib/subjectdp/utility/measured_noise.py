@@ -65,9 +65,7 @@ def measured_noise(
     run: RunConfig, plan: PrivacyPlan, prepared: PreparedData, partition: Partition, cache_dir: Path | None = None
 ) -> tuple[float, int]:
     """Std of the noise on the averaged gradient in clip norms, and the number of coordinates it is averaged over.
-
-    Runs the plan's last round, with one local step of plain SGD at a rate of 1 at each silo.
-    """
+    Runs the plan's last round, with one local step of plain SGD at a rate of 1 at each silo."""
     single = replace(plan, silos=tuple(replace(silo, steps_per_round=1) for silo in plan.silos))
     plain = OptimizerConfig(name="sgd", learning_rate=1.0)
     training = run.training.model_copy(update={"optimizer": plain})
@@ -85,9 +83,7 @@ def measured_noise(
 
 def paper_schedule(run: RunConfig, partition: Partition) -> RunConfig:
     """The run with the papers' 100 rounds, 50 local steps a round and sampling fraction.
-
-    An algorithm with one release a round still has one: 100 releases where the others have 5,000.
-    """
+    An algorithm with one release a round still has one: 100 releases where the others have 5,000."""
     items = len(partition.train_items) / partition.silos
     changes = {"rounds": PAPER_ROUNDS, "local_steps": PAPER_STEPS, "sampling_fraction": None}
     changes["batch_size"] = max(1, math.ceil(PAPER_PROBABILITY * items))

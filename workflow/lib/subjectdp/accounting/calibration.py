@@ -170,12 +170,11 @@ def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Ca
     record = {"kind": kind, "inputs": inputs, "versions": versions()}
     key = _hash({**record, "revision": REVISION})
     file = None if folder is None else Path(folder) / f"{key[:32]}.json"
-    stored = None
+    stored = None if file is None else _load(file, inputs)
     if key not in _memory:
-        stored = None if file is None else _load(file, inputs)
         _memory[key] = compute() if stored is None else stored
     value = _memory[key]
-    if file is not None and stored is None and _load(file, inputs) is None:
+    if file is not None and stored is None:
         atomic.write_json(file, {**record, "value": value, "sha256": _hash(value)})
     return value
 

@@ -71,11 +71,8 @@ class Shift:
 
     def convolve(self, other: Shift) -> Shift:
         """The distribution of the sum of two independent shifts, trimmed (a subject at two silos, one joint noise)."""
-        values: list[float] = []
-        masses: list[float] = []
-        for value, probability in zip(self.sensitivities, self.probabilities, strict=True):
-            values.extend(value + further for further in other.sensitivities)
-            masses.extend(probability * further for further in other.probabilities)
+        values = [value + further for value in self.sensitivities for further in other.sensitivities]
+        masses = [probability * further for probability in self.probabilities for further in other.probabilities]
         return Shift.of(values, masses).trimmed()
 
     def trimmed(self) -> Shift:
@@ -117,12 +114,8 @@ class Told(Shift):
         drawn = tuple((float(weight), steps, shift) for weight, steps, shift in parts if weight > 0)
         if len(drawn) == 1 and drawn[0][1] == 1:
             return drawn[0][2]
-        atoms = [
-            (value, weight * p)
-            for weight, _, shift in drawn
-            for value, p in zip(shift.sensitivities, shift.probabilities, strict=True)
-        ]
-        whole = Shift.of((value for value, _ in atoms), (p for _, p in atoms))
+        values = (value for _, _, shift in drawn for value in shift.sensitivities)
+        whole = Shift.of(values, (weight * p for weight, _, shift in drawn for p in shift.probabilities))
         return cls(whole.sensitivities, whole.probabilities, drawn)
 
 
@@ -285,16 +278,13 @@ def dp_event(loss: PrivacyLoss) -> DpEvent:
         raise PrivacyError("dp-accounting has no event for a coin that both neighbours share.")
     if any(part.noise_multiplier <= 0 for part in loss):
         return events.NonPrivateDpEvent()
-    parts: list[Any] = [
-        _step_event(part, events)
-        if part.steps == 1
-        else events.SelfComposedDpEvent(_step_event(part, events), part.steps)
-        for part in loss
-    ]
+    parts = [_step_event(part, events) for part in loss]
     return parts[0] if len(parts) == 1 else events.ComposedDpEvent(parts)
 
 
 def _step_event(part: MixtureSteps, events: Any) -> Any:
+    if part.steps != 1:
+        return events.SelfComposedDpEvent(_step_event(replace(part, steps=1), events), part.steps)
     values, weights = part.shift.sensitivities, part.shift.probabilities
     if values == (0.0,):
         return events.NoOpDpEvent()

@@ -62,8 +62,10 @@ def _losses_of_a_seed(group: Sequence[LedgerEntry], unit: PrivacyUnit, every_sil
         return of_runs[0]
     if all(exact_mu(loss) is not None for losses in of_runs for loss in losses):
         return [merged(part for loss in choice for part in loss) for choice in product(*of_runs)]
-    same_items = len({entry.partition for entry in group}) == 1
-    if not same_items or len({tuple(with_noise(loss, 1.0) for loss in losses) for losses in of_runs}) > 1:
+    if (
+        len({entry.partition for entry in group}) > 1
+        or len({tuple(with_noise(loss, 1.0) for loss in losses) for losses in of_runs}) > 1
+    ):
         runs = ", ".join(entry.run_id for entry in group)
         raise PrivacyError(f"{runs} share draws of one seed but sample differently: give each run its own seed")
 

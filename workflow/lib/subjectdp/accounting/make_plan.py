@@ -35,8 +35,7 @@ def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettin
 
     Raises ConfigError for settings that do not fit the facts, PrivacyError for what cannot be accounted for.
     """
-    plan = with_plan_noise(draft_plan(mechanism, facts, settings), facts)
-    return with_prediction(plan, facts)
+    return with_prediction(with_plan_noise(draft_plan(mechanism, facts, settings), facts), facts)
 
 
 def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
@@ -131,8 +130,7 @@ def _common_noise(plan: PrivacyPlan, unit: PrivacyUnit, copies: float) -> float:
 def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     """Noise by the paper's accounting, silo by silo; joint noise one value for all, from the worst silo."""
     mechanism, settings = plan.mechanism, plan.settings
-    losses = [published.published_loss(mechanism, facts, settings, silo) for silo in plan.silos]
-    losses = _near_ones_shared(losses)
+    losses = _near_ones_shared([published.published_loss(mechanism, facts, settings, silo) for silo in plan.silos])
     if mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
         # Group sizes with a probability below 1e-15 get no noise level; drawing one stops the run.
         possible = max(silo.max_items_per_subject for silo in plan.silos)
@@ -140,9 +138,7 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
         # sizes with a chance of more than 1e-6 deserve the exact accountant
         exact = min(published.EXACT_GROUPS, published.largest_likely_group(plan.silos, plan.rounds, 1e-6))
         tables = {loss: published.group_noise(loss, settings, largest, exact) for loss in set(losses)}
-        chosen = tuple(
-            tables[loss][: silo.max_items_per_subject] for loss, silo in zip(losses, plan.silos, strict=True)
-        )
+        chosen = tuple(tables[of][: silo.max_items_per_subject] for of, silo in zip(losses, plan.silos, strict=True))
         plan = with_noise_multipliers(plan, [table[0] for table in chosen], by_size=False)
         return replace(plan, group_noise_multipliers=chosen)
     noise = published.noise_of_each(losses, settings)
@@ -199,13 +195,12 @@ def _schedule(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettin
     if mechanism.samples_subjects:
         return _subject_schedule(mechanism, facts, settings, silo)
     items = facts.items[silo]
-    capped = facts.cap_enforced and facts.max_items_per_subject is not None
-    cap = facts.max_items_per_subject if capped else facts.largest_subject[silo]
+    cap = facts.max_items_per_subject if facts.cap_enforced else None
     schedule = SiloSchedule(
         items=items,
         subjects=facts.subjects[silo],
         sampling_probability=expected_batch(settings, items) / items,
-        max_items_per_subject=int(cap or 0),
+        max_items_per_subject=facts.largest_subject[silo] if cap is None else cap,
         steps_per_round=1 if mechanism.one_step_per_round else round_steps(settings, items),
         noise_multiplier=0.0,
         divisor=1.0,
@@ -233,9 +228,8 @@ def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSet
     if not 1 <= facts.silos_per_subject <= silos:
         raise expected("silos_per_subject", facts.silos_per_subject, f"between 1 and the {silos} silos")
     wanted = settings.predicted_subjects
-    if wanted is not None and wanted < _total(facts):
-        allowed = f"at least {_total(facts)}, the subjects of the federation"
-        raise expected("privacy.predicted_subjects", wanted, allowed)
+    if wanted is not None and wanted < (total := _total(facts)):
+        raise expected("privacy.predicted_subjects", wanted, f"at least {total}, the subjects of the federation")
 
 
 def _subject_schedule(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int) -> SiloSchedule:
@@ -284,11 +278,3 @@ def with_prediction(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     full = tuple(silo.noise_multiplier for silo in plan.silos)
     plan = with_noise_multipliers(plan, [sigma * factor for sigma in full], by_size=False)
     return replace(plan, prediction=Prediction(wanted, present, full))
-
-
-def predicted_plan(plan: PrivacyPlan) -> PrivacyPlan | None:
-    """The plan of the federation that the noise was made for; None where the run's noise is for its own subjects."""
-    if plan.prediction is None:
-        return None
-    full = with_noise_multipliers(plan, plan.prediction.noise_multipliers, by_size=False)
-    return replace(full, prediction=None)

@@ -46,15 +46,13 @@ def published_loss(
 
     ``Horizontal.SOUND`` as published keeps sampling fraction and sensitivity but composes over every silo of a subject.
     """
-    rule = mechanism.published_sampling
-    probabilities = {
-        PublishedSampling.ITEM: schedule.sampling_probability,
-        PublishedSampling.SUBJECT_UNION_BOUND: schedule.max_items_per_subject * schedule.sampling_probability,
-    }
-    if rule is PublishedSampling.FEDERATION:  # not for each of thousands of other silos
-        total = sum(facts.items)
-        probabilities[rule] = expected_batch(settings, total / len(facts.items)) / total
-    q = min(1.0, probabilities.get(rule, 1.0))
+    rule, q = mechanism.published_sampling, 1.0
+    if rule is PublishedSampling.FEDERATION:
+        q = expected_batch(settings, sum(facts.items) / len(facts.items)) / sum(facts.items)
+    elif rule is not PublishedSampling.NONE:
+        bound = schedule.max_items_per_subject if rule is PublishedSampling.SUBJECT_UNION_BOUND else 1
+        q = bound * schedule.sampling_probability
+    q = min(1.0, q)
     # k fused steps: the paper bounds their sum by C, and any of them may draw the item
     q = subject_sampling_probability(q, schedule.fused_steps) if schedule.fused_steps > 1 else q
     steps, horizontal = schedule.steps_per_round * settings.rounds, mechanism.horizontal_composition

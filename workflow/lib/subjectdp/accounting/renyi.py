@@ -120,7 +120,7 @@ def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float,
     total = np.full(len(orders), others)
     for part in loss:
         step = [mixture_divergence(order, part.noise_multiplier, part.shift) for order in orders]
-        total = total + part.steps * np.asarray(step)
+        total += part.steps * np.asarray(step)
     return best_epsilon(np.asarray(orders), total, log_delta)
 
 
@@ -172,8 +172,7 @@ def step_divergences(sigma: float, shift: Shift, orders: tuple[float, ...] = ORD
         return np.asarray(orders) * (values[0] / sigma) ** 2 / 2
     if _has_closed_form(shift):
         return _sampled_gaussian(weights[1], sigma / values[1], orders)
-    divergences = [mixture_divergence(order, sigma, shift) for order in orders]
-    return np.asarray(divergences)
+    return np.array([mixture_divergence(order, sigma, shift) for order in orders])
 
 
 def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floats:
@@ -199,11 +198,8 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     (1-a)·s_max and a·s_max, so the trapezoid rule converges faster than any power of the step.
     """
     if isinstance(shift, Told):
-        moments = [
-            math.log(weight) + (order - 1) * steps * mixture_divergence(order, sigma, part)
-            for weight, steps, part in shift.parts
-        ]
-        return float(np.logaddexp.reduce(moments)) / (order - 1)
+        parts = [(math.log(weight), steps * mixture_divergence(order, sigma, s)) for weight, steps, s in shift.parts]
+        return float(np.logaddexp.reduce([weight + (order - 1) * own for weight, own in parts])) / (order - 1)
     if isinstance(shift, Joined):
         return max(steps * mixture_divergence(order, sigma * r, part) for r, steps, part in shift.parts)
     if isinstance(shift, Turned):
@@ -276,10 +272,8 @@ def opacus_epsilon(loss: PrivacyLoss, delta: float) -> float:
     if not loss:
         return 0.0
     accountant: Any = accountants.RDPAccountant()
-    accountant.history = [
-        (part.noise_multiplier / part.shift.sensitivities[-1], part.shift.probabilities[-1], part.steps)
-        for part in loss
-    ]
+    atoms = ((p.shift.sensitivities[-1], p.shift.probabilities[-1]) for p in loss)
+    accountant.history = [(p.noise_multiplier / s, q, p.steps) for p, (s, q) in zip(loss, atoms, strict=True)]
 
     def divergences(orders: tuple[float, ...]) -> Floats:
         compute = accountants.analysis.rdp.compute_rdp

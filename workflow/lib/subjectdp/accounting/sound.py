@@ -168,9 +168,9 @@ def averaged_noise(plan: PrivacyPlan) -> float:
     rate of 1 and one local step a round, the mean of the silos' noisy means, or the one noisy sum over them.
     PrivacyError for noise or divisor that depend on the mini-batch, or a round of some of the silos only.
     """
-    if plan.mechanism.noise_rule is NoiseRule.NONE:
-        return 0.0
     rule, divisor = plan.mechanism.noise_rule, plan.mechanism.divisor_rule
+    if rule is NoiseRule.NONE:
+        return 0.0
     if rule is not NoiseRule.CONSTANT or divisor is DivisorRule.REALISED_SUBJECTS:
         read = f"noise {rule}, divisor {divisor}"
         raise expected("noise on the average of the plan", read, "public constants", PrivacyError)
@@ -279,26 +279,22 @@ def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int)
     """Rounds of drawn silos: of a subject's ``held`` silos, all as bad as ``silo``, a hypergeometric number takes part.
     Everybody knows which, and nobody's data decides over it (``events.Told``)."""
     shift, steps = _shift(plan, silo.schedule, unit), releases(plan, silo.schedule)
-    sigma, parts = silo.schedule.noise_multiplier, [(0.0, 1, Shift((0.0,), (1.0,)))]
-    summed = noise_is_summed(plan)
-    if summed:
-        sigma = least_noise(plan.silos) * noise_copies(plan)
-    total = parts[0][2]
+    summed, still, parts = noise_is_summed(plan), Shift((0.0,), (1.0,)), list[tuple[float, int, Shift]]()
+    sigma = least_noise(plan.silos) * noise_copies(plan) if summed else silo.schedule.noise_multiplier
+    total = still
     for count in range(min(held, participants(plan)) + 1):
         chance = float(_stats().hypergeom.pmf(count, len(plan.silos), held, participants(plan)))
-        together = total if summed else (shift if count else total)
+        together = total if summed else (shift if count else still)
         parts.append((chance, 1 if summed or not count else count * steps, together))
         total = total.convolve(shift) if summed and held > 1 else shift
     missing = 1.0 - sum(weight for weight, _, _ in parts)
-    last = parts[-1]
-    parts[-1] = (max(0.0, last[0] + missing), *last[1:])
+    parts[-1] = (max(0.0, parts[-1][0] + missing), *parts[-1][1:])
     return MixtureSteps(sigma, Told.among(parts), plan.rounds)
 
 
 def _held_by_people(plan: PrivacyPlan, silos: list[SiloRun]) -> list[tuple[SiloRun, ...]]:
     def held(silo: int, items: int) -> SiloRun:
-        schedule, rounds = silos[silo]
-        return SiloRun(replace(schedule, max_items_per_subject=items), rounds)
+        return silos[silo]._replace(schedule=replace(silos[silo].schedule, max_items_per_subject=items))
 
     return [tuple(held(silo, items) for silo, items in own) for own in plan.people]
 
@@ -343,22 +339,18 @@ def expected_subjects(schedule: SiloSchedule) -> float:
 
 
 def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:
-    settings, schedule = plan.settings, plan.silos[0]
-    shift = unit_shift(
-        plan.mechanism.clipping,
-        unit,
-        settings.sampling,
-        max(silo.sampling_probability for silo in plan.silos),
-        schedule.max_items_per_subject,
-        schedule.items,
-    )
+    settings, clipping, schedule = plan.settings, plan.mechanism.clipping, plan.silos[0]
+    q = max(silo.sampling_probability for silo in plan.silos)
+    most, items = schedule.max_items_per_subject, schedule.items
+    shift = unit_shift(clipping, unit, settings.sampling, q, most, items)
     q = shift.probabilities[-1]
+    moved = moved_at_one_silo(settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject)
     if unit is PrivacyUnit.ITEM and settings.subject.weights is BudgetWeights.FIXED:
         # It may turn its own silo's part around, and no other part changes.
-        shift = Turned.by(q, 2.0 * _moved_at_one_silo(plan))
+        shift = Turned.by(q, 2.0 * moved)
     elif unit is PrivacyUnit.SUBJECT and not every_silo and plan.silos_per_subject > 1:
         # One coin for all parts of the subject: with what it holds elsewhere it is sampled on both sides.
-        shift = Turned.by(q, _moved_at_one_silo(plan))
+        shift = Turned.by(q, moved)
     # every silo knows the common coin
     return known_coin(shift) if settings.colluding_silos and q < 1 else shift
 
@@ -373,7 +365,3 @@ def _rounds_charged(plan: PrivacyPlan, shift: Shift) -> int:
     if len(shift.sensitivities) > 1:
         return plan.rounds
     return max(plan.rounds_of(silo) for silo in range(len(plan.silos)))
-
-
-def _moved_at_one_silo(plan: PrivacyPlan) -> float:
-    return moved_at_one_silo(plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject)

@@ -157,8 +157,8 @@ class ReleaseSettings:
         if self.clip == "gradient" and self.local_steps != 1:
             raise expected("local_steps", self.local_steps, 'left out without clip="update": a round is one step')
         if self.momentum >= 1 or (self.optimizer == "sgd" and self.momentum != type(self).momentum):
-            allowed = "below 1, and left out with optimizer='sgd', which does not read it"
-            raise expected("momentum", self.momentum, allowed)
+            wanted = "below 1, and left out with optimizer='sgd', which does not read it"
+            raise expected("momentum", self.momentum, wanted)
         if self.averaged_rounds is not None and self.averaged_rounds > 1:
             raise expected("averaged_rounds", self.averaged_rounds, "above 0 and at most 1")
 

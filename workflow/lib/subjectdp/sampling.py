@@ -4,7 +4,6 @@ The draws are keyed by (root seed, round, silo, step) and by nothing else: not b
 all algorithms of one seed see the same mini-batches if their sampling probability and silo are the same.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +38,14 @@ def poisson_positions(generator: np.random.Generator, n_items: int, probability:
     (1-q)^(n-k) / C(n,k) = q^k (1-q)^(n-k), as by n coins, from O(K) random numbers.
     """
     size = int(generator.binomial(n_items, probability))
-    return _subset(generator, n_items, size)
+    return fixed_positions(generator, n_items, size)
 
 
 def fixed_positions(generator: np.random.Generator, n_items: int, size: int) -> NDArray[np.int64]:
     """Sorted positions in 0..n_items-1, exactly ``size`` of them, uniform without replacement."""
-    return _subset(generator, n_items, size)
+    chosen = generator.choice(n_items, size=size, replace=False, shuffle=False).astype(np.int64, copy=False)
+    chosen.sort()
+    return chosen
 
 
 def sample_items(
@@ -64,7 +65,7 @@ def sample_items(
             raise expected("training.batch_size", batch_size, f"1 to {n_items}, the items of silo {key.silo}")
         return fixed_positions(generator, n_items, batch_size)
     probability = plan_silo.sampling_probability
-    if not (math.isfinite(probability) and 0.0 < probability <= 1.0):
+    if not 0.0 < probability <= 1.0:
         raise expected(f"sampling probability of silo {key.silo}", probability, "in (0, 1]", PrivacyError)
     return poisson_positions(generator, n_items, probability)
 
@@ -76,7 +77,7 @@ def sample_silos(n: int, s: int | None, seed: int, round_: int) -> NDArray[np.in
         return np.arange(n, dtype=np.int64)
     if not 1 <= s <= n:
         raise expected("training.silos_per_round", s, f"1 to {n}, the number of silos (partition.silos)")
-    return _subset(numpy_generator(seed, Purpose.SILO_SAMPLING, round_), n, s)
+    return fixed_positions(numpy_generator(seed, Purpose.SILO_SAMPLING, round_), n, s)
 
 
 def silos_of_round(n: int, settings: PlanSettings, seed: int, round_: int) -> NDArray[np.int64]:
@@ -93,17 +94,10 @@ def batch_statistics(subjects_of_batch: NDArray[np.integer[Any]]) -> BatchStatis
     return BatchStatistics(len(subjects_of_batch), int(np.count_nonzero(sizes)), int(sizes.max()))
 
 
-def _subset(generator: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
-    """A uniform ``size``-subset of 0..n-1, ascending, so that the items are read in order."""
-    chosen = generator.choice(n, size=size, replace=False, shuffle=False).astype(np.int64, copy=False)
-    chosen.sort()
-    return chosen
-
-
 def subjects_of_round(subjects: int, probability: float, seed: int, round_: int, *place: int) -> NDArray[np.bool_]:
     """(subjects,) bool: who takes part, each by its own coin of probability q_s (PrivacyError outside (0, 1]).
     ``place``: silo and step, if each draws its own coins."""
-    if not (math.isfinite(probability) and 0.0 < probability <= 1.0):
+    if not 0.0 < probability <= 1.0:
         raise expected("sampling probability of subjects", probability, "in (0, 1]", PrivacyError)
     if probability == 1.0:
         return np.ones(subjects, np.bool_)

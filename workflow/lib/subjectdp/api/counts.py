@@ -114,7 +114,6 @@ class SiloSizes:
         return tuple(whole_number(f"{key} of silo {silo!r}", n) for silo, n in zip(self.silos, each, strict=True))
 
     def _check_room(self, place: int, silo: str, cap: int | None) -> None:
-        """Raises ConfigError for more items than the silo's people may have within the smaller one of the caps."""
         caps = [each for each in (cap, None if self.caps is None else self.caps[place]) if each is not None]
         if self.people is not None and caps and self.items[place] > self.people[place] * min(caps):
             most = f"at most {self.people[place] * min(caps)}, those of {self.people[place]} people within the cap"
@@ -327,7 +326,6 @@ def _counted(name: str, rows: Iterable[tuple[str, Any]]) -> Counts:
 
 
 def _read(row: Any, name_of: Callable[[Any, str], str]) -> tuple[str, str, int] | str:
-    """Subject, silo and items of a row, or what is wrong with it."""
     if not isinstance(row, Iterable) or isinstance(row, str) or len(values := list(row)) != 3:
         return f"expected {', '.join(COLUMNS)}, got {'too few columns, or too many' if row is None else repr(row)}."
     try:

@@ -223,7 +223,6 @@ class SubjectPrivacyEngine(Spending):
         )
 
     def _next_draw(self) -> int:
-        """The number of a draw that no other has."""
         self._draws += 1
         return self._draws - 1
 

@@ -77,7 +77,6 @@ class PrivateLoader:
         self._padding, self._live, self.dataset = padding, 0, loader.dataset
 
     def __len__(self) -> int:
-        """Steps of an epoch."""
         return max(1, round(1 / self._sampler.plan.silos[0].sampling_probability))
 
     def __iter__(self) -> Iterator[Any]:

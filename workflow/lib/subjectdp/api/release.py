@@ -334,7 +334,6 @@ class _Items:
         self._loader, self._padding, self._device = loader, padding, padding.device
 
     def batch(self, addresses: NDArray[np.int32]) -> tuple[Any, Any]:
-        """Inputs and targets of those items, on the device."""
         if not len(addresses):
             return torch.zeros(0, device=self._device), torch.zeros(0, device=self._device)
         items = [self._loader.dataset[int(place)] for place in addresses]

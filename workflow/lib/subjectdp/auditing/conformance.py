@@ -84,7 +84,6 @@ class _Items:
         return _Items(self.gradients[torch.from_numpy(keep)], self.owners[keep], self.silos[keep])
 
     def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
-        """As ``DeviceDataset``."""
         chosen = np.asarray(addresses, dtype=np.int64)
         return -self.gradients[torch.from_numpy(chosen)], torch.from_numpy(self.owners[chosen] % 2)
 
@@ -289,7 +288,6 @@ class _Bench:
         return bool(model.vector.any())
 
     def release(self, items: _Items, noise: float = 0.0, round_: int = 1) -> Tensor:
-        """What is seen, in clip norms of the sum."""
         released: Tensor = self._seen(items, noise, round_) / (self.scale * CLIP)
         return released
 

@@ -78,7 +78,6 @@ class _Rounds:
         self.released = self.model
 
     def models(self) -> Iterator[Tensor]:
-        """Each silo's model after its local steps, in order."""
         for silo in range(self.case.silos):
             theta = self.model.clone()
             for _ in range(self.case.local_steps):

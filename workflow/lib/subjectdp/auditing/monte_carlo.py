@@ -60,7 +60,6 @@ class LikelihoodRatio:
         self.table = torch.from_numpy(np.logaddexp.reduce(logs, axis=1).astype(np.float32))
 
     def __call__(self, release: Tensor) -> Tensor:
-        """Scores of releases (n,)."""
         cells = ((release - self._low) * self._cells_a_unit).clamp_(0, _CELLS - 1).to(torch.int32)
         return self.table.index_select(0, cells)
 

@@ -229,7 +229,6 @@ def noise_level_leak(plan: PrivacyPlan, parameters: int, steps: int, runs: int, 
     threshold = float(sigmas[1] * sigmas[2]) * parameters
 
     def says_present(present: bool) -> NDArray[np.bool_]:
-        """(runs,) whether some step's squared noise norm lies above the threshold."""
         batches = MinibatchDistribution(plan.silos[0], plan.settings.sampling, canary_items(plan), present)
         sampler = keyed_generator(key_bytes(seed, Purpose.AUDIT, "group", int(present)))
         norms = numpy_generator(seed, Purpose.AUDIT, "group norms", int(present))

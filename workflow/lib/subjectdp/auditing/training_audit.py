@@ -103,9 +103,8 @@ def audit_training(
     ``guesses``, half of them "in", are fixed before any score is seen. PrivacyError where single steps are not
     observed.
     """
-    local = TrustModel.LOCAL
-    if mechanism.trust is not local:
-        raise expected("trust of an audited training", mechanism.trust.value, local.value, PrivacyError)
+    if mechanism.trust is not TrustModel.LOCAL:
+        raise expected("trust of an audited training", mechanism.trust.value, "local", PrivacyError)
     members = canaries.members()
     planned = plan_with_canaries(mechanism, setup, canaries, settings)
     plan = plan_with_canaries(mechanism, setup, canaries, settings, int(members.sum()))
@@ -259,12 +258,6 @@ def prepared_setup(
         raise ModelError("Expected data with classes to audit on, the labels are numbers.")
     name, parameters = run.model.name, run.model.parameters
     model = partial(build_model, name, prepared.outputs, prepared.kind, run.seed, parameters, prepared.shape)
-    return TrainingSetup(
-        DeviceDataset(prepared, torch.device("cpu")),
-        len(prepared.features),
-        partition,
-        partition.federation_facts(),
-        model,
-        run.training.optimizer.learning_rate,
-        prepared.synthetic,
-    )
+    data, size = DeviceDataset(prepared, torch.device("cpu")), len(prepared.features)
+    facts, rate = partition.federation_facts(), run.training.optimizer.learning_rate
+    return TrainingSetup(data, size, partition, facts, model, rate, prepared.synthetic)

@@ -120,22 +120,18 @@ class VectorStep:
     def noise_multiplier(self, batch: VectorBatch) -> float | Tensor:
         if self.plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
             return self.plan.noise_multiplier(self.silo)
-        return self._noise_table[batch.largest_group.clamp(min=1)]
+        table = torch.tensor((float("nan"), *self.plan.group_noise_multipliers[self.silo]))
+        return table[batch.largest_group.clamp(min=1)]
 
     def add_noise(self, total: Tensor, noise_multiplier: float | Tensor) -> Tensor:
         if isinstance(noise_multiplier, Tensor):
-            unit = self._normal(torch.zeros_like(total), 1.0)
-            return total + noise_multiplier * self._clip_norm * unit
+            return total + noise_multiplier * self._clip_norm * self._normal(torch.zeros_like(total), 1.0)
         return self._normal(total, noise_multiplier * self._clip_norm)
 
     def divisor(self, batch: VectorBatch) -> float | Tensor:
         if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
             return batch.subjects.clamp(min=1.0)
         return self.plan.silos[self.silo].divisor
-
-    @cached_property
-    def _noise_table(self) -> Tensor:
-        return torch.tensor((float("nan"), *self.plan.group_noise_multipliers[self.silo]))
 
 
 class VectorFederation:
@@ -295,9 +291,8 @@ class MinibatchDistribution:
         present: bool = True,
         replaced: bool = False,
     ) -> None:
-        poisson = SamplingMethod.POISSON
-        if method is not poisson:
-            raise expected("sampling of an audited plan", method.value, poisson.value, PrivacyError)
+        if method is not SamplingMethod.POISSON:
+            raise expected("sampling of an audited plan", method.value, "poisson", PrivacyError)
         self.probability = schedule.sampling_probability
         self.canary_items = canary_items if present else 0
         self.other_items = schedule.items - (canary_items if present or not replaced else 0)

@@ -81,7 +81,6 @@ class _Layer:
 
     @property
     def previous(self) -> Tensor:
-        """h_0 .. h_{T-1}."""
         return self.states[:-1]
 
 

@@ -485,7 +485,6 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _add(use: _Use, deltas: list[Tensor], items: int) -> None:
-    """Adds a use's gradients to its values, given those of its outputs."""
     kept = _FACTORS.get(use.func)
     if kept is not None and kept(use, deltas[0], items):
         return
@@ -593,7 +592,6 @@ def _product(weight: int, data: int, bias: int | None, turned: bool) -> Callable
 
 
 def _look_up(use: _Use, delta: Tensor, items: int) -> bool:
-    """Rows of a table by their numbers."""
     place, end = use.places[0][1], use.places[1][0]
     if 0 not in use.values or place is None or end is None:
         return False
@@ -634,6 +632,5 @@ def captured_of(value: Value) -> Captured:
 
 
 def _joined(pieces: Sequence[Outer | Rows], name: str) -> Tensor:
-    """A factor of all pieces, along positions."""
     parts = [getattr(each, name) for each in pieces]
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]

@@ -115,7 +115,6 @@ def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
 
 
 def _refuse_unread(run: RunConfig) -> None:
-    """Raises ConfigError for settings of a simulation that decide nothing here."""
     unread = {
         "run.partition.distribution": (run.partition.distribution, "uniform"),
         "run.data.silo": (run.data.silo, None),

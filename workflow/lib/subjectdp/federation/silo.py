@@ -56,8 +56,6 @@ from subjectdp.training.manifest import choose_device
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import train_silo
 
-SECRET_BITS = 256
-
 
 @dataclass(frozen=True)
 class Accepted:
@@ -115,7 +113,7 @@ class Silo:
         _check_model(model, federation)
         if federation.plan.settings.noise_source is NoiseSource.SECURE:
             # new draws of the operating system for every round, in no file
-            federation = replace(federation, seed=secrets.randbits(SECRET_BITS))
+            federation = replace(federation, seed=secrets.randbits(256))
         record = replace(record, rounds={**record.rounds, round_: request})
         self.budget.write(record, accepted.for_readers)  # from here on the round counts as released
         release = train_silo(federation, model, round_, self.site.silo, StepLog())
@@ -135,7 +133,8 @@ class Silo:
     def _checked(self, proposal: Proposal) -> Accepted:
         site, run = self.site, proposal.run_with(self.site.data, self.site.performance)
         plan = proposal.plan(run)
-        check_plan(site, plan)
+        for problem in (*_of_the_plan(plan), *_of_the_site(site, plan)):
+            raise problem
         record = RunRecord(proposal.name, proposal.digest, plan, self.data.sha256, run.seed)
         others = [other for key, other in self.budget.records().items() if key != record.digest]
         _check_others(site, record.name, others)
@@ -172,13 +171,8 @@ def _check_model(model: Tensor, federation: Federation) -> None:
         raise expected("model of the request", got, f"{wanted.dtype} {tuple(wanted.shape)}", DataError)
 
 
-def check_plan(site: Site, plan: PrivacyPlan) -> None:
-    """Raises PrivacyError for a plan whose stated ε would not hold here, or that the silo's file does not allow."""
-    for problem in (*_of_the_plan(plan), *_of_the_site(site, plan)):
-        raise problem
-
-
 def _of_the_plan(plan: PrivacyPlan) -> Iterator[SubjectDPError]:
+    """Why a plan's stated ε would not hold here."""
     settings, mechanism = plan.settings, plan.mechanism
     several, shared = plan.silos_per_subject > 1, mechanism.shared_budget
     if settings.mode is not AccountingMode.SOUND and mechanism.noise_rule is not NoiseRule.NONE:

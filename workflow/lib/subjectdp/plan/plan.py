@@ -229,16 +229,15 @@ class Mechanism:
     @property
     def data_dependence(self) -> tuple[str, ...]:
         """Why no (ε, δ) with a small δ holds; empty where σ and divisor are public constants."""
-        reasons = []
-        if self.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
-            reasons.append(
-                "the noise level depends on the largest group of the mini-batch and can be seen in the output"
-            )
-        if self.divisor_rule is DivisorRule.REALISED_SUBJECTS:
-            reasons.append(
-                "the divisor is the number of distinct subjects of the mini-batch: it scales the noise and shows in it"
-            )
-        return tuple(reasons)
+        noise = "the noise level depends on the largest group of the mini-batch and can be seen in the output"
+        divisor = (
+            "the divisor is the number of distinct subjects of the mini-batch: it scales the noise and shows in it"
+        )
+        reasons = {
+            noise: self.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,
+            divisor: self.divisor_rule is DivisorRule.REALISED_SUBJECTS,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
 
     @property
     def server_noise(self) -> bool:
@@ -360,8 +359,7 @@ class PrivacyPlan:
         """σ of a step at ``silo`` whose largest group is ``group_size`` (0 for an empty mini-batch counts as 1)."""
         if self.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
             return self.silos[silo].noise_multiplier
-        table = self.group_noise_multipliers[silo]
-        size = max(1, group_size)
+        table, size = self.group_noise_multipliers[silo], max(1, group_size)
         if size > len(table):
             raise expected("group size in a mini-batch", size, f"at most {len(table)}", PrivacyError)
         return table[size - 1]
@@ -372,10 +370,8 @@ class PrivacyPlan:
         people, delta = self.total_subjects, self.settings.delta
         if people is None or delta * people < 1:
             return None
-        return (
-            f"delta {delta:g} is not below 1/{people}, one over the number of people: publishing one of them "
-            "at random, unprotected, would satisfy it"
-        )
+        unprotected = "publishing one of them at random, unprotected, would satisfy it"
+        return f"delta {delta:g} is not below 1/{people}, one over the number of people: {unprotected}"
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able copy for the manifest."""

@@ -106,11 +106,9 @@ def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectD
         allowed = f"{wanted} when algorithm.name is {mechanism.algorithm}"
         yield expected("training.sampling", settings.sampling, allowed, PrivacyError)
     if settings.sampling_fraction is not None and settings.sampling is not SamplingMethod.POISSON:
-        drawn = (
-            f"algorithm.name is {mechanism.algorithm}, which draws subjects (subject.sampling_probability)"
-            if mechanism.samples_subjects
-            else f"training.sampling is {settings.sampling}"
-        )
+        drawn = f"training.sampling is {settings.sampling}"
+        if mechanism.samples_subjects:
+            drawn = f"algorithm.name is {mechanism.algorithm}, which draws subjects (subject.sampling_probability)"
         yield expected("training.sampling_fraction", settings.sampling_fraction, f"null when {drawn}")
 
 

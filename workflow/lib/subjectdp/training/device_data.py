@@ -102,7 +102,6 @@ class DeviceDataset:
         return self.at(to_device(np.ascontiguousarray(addresses, dtype=np.int64), self.device))
 
     def at(self, where: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for addresses int64 (n,) on the device; does not wait for it."""
         if self._computed is not None:
             return self._computed.index_select(0, where), self._targets(where)
         return self._items(where)

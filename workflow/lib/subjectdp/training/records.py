@@ -79,19 +79,17 @@ class StepLog:
 
     def add_release(self, release: LoggedStep) -> None:
         """Puts noise and clipping of a silo's whole update into the row of its last local step, the last one added."""
-        self._rows[-1] = self._rows[-1]._replace(
-            noise_multiplier=release.noise_multiplier, clipped_fraction=release.clipped_fraction
-        )
+        noise, fraction = release.noise_multiplier, release.clipped_fraction
+        self._rows[-1] = self._rows[-1]._replace(noise_multiplier=noise, clipped_fraction=fraction)
 
     def take(self) -> list[LoggedStep]:
         """Empties the log; rows by round, silo and step. Reads all fractions from the device at once."""
         rows, self._rows = self._rows, []
-        waiting = [(place, row.clipped_fraction) for place, row in enumerate(rows)]
-        tensors = [(place, value) for place, value in waiting if isinstance(value, Tensor)]
-        if tensors:
-            fractions = torch.stack([value.float() for _, value in tensors]).tolist()
-            for (place, _), fraction in zip(tensors, fractions, strict=True):
-                rows[place] = rows[place]._replace(clipped_fraction=fraction)
+        fractions = [(place, row.clipped_fraction) for place, row in enumerate(rows)]
+        tensors = {place: value.float() for place, value in fractions if isinstance(value, Tensor)}
+        read = torch.stack([*tensors.values()]).tolist() if tensors else []
+        for place, fraction in zip(tensors, read, strict=True):
+            rows[place] = rows[place]._replace(clipped_fraction=fraction)
         return sorted(rows, key=lambda row: row[:3])
 
 
@@ -127,10 +125,7 @@ class Recorder:
 
     def add_steps(self, rows: Iterable[LoggedStep]) -> None:
         """Records the local steps of a round."""
-        self.step_rows += [
-            (row.round, row.silo, row.step, *row.batch, row.noise_multiplier, float(row.clipped_fraction))
-            for row in rows
-        ]
+        self.step_rows += [(*row[:3], *row.batch, row.noise_multiplier, float(row.clipped_fraction)) for row in rows]
 
     def add_round(self, round_: int, test: Score, validation: Score, seconds: float) -> None:
         """Records an evaluated round; ``seconds`` is the mean training time of a round so far."""

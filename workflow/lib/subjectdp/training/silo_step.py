@@ -95,8 +95,7 @@ class SiloStep:
     def row(self) -> LoggedStep:
         """What the step did, for the log."""
         drawn = BatchStatistics(0, 0, 0) if self._drawn is None else self._drawn.statistics
-        place = self.round, self.silo, self.step
-        return LoggedStep(*place, drawn, self._noise_multiplier, self._clipped_fraction)
+        return LoggedStep(self.round, self.silo, self.step, drawn, self._noise_multiplier, self._clipped_fraction)
 
     def sample_batch(self) -> MiniBatch:
         if self._drawn is None:
@@ -107,22 +106,14 @@ class SiloStep:
         federation, settings = self.federation, self.plan.settings
         items, owners = federation.partition.silo(self.silo)
         key = StepKey(federation.seed, self.round, self.silo, self.step)
-        if self.plan.mechanism.samples_subjects:
-            chosen = self._subjects()
+        schedule, mechanism = self.plan.silos[self.silo], self.plan.mechanism
+        if mechanism.samples_subjects:
+            q, place = schedule.sampling_probability, () if mechanism.shared_budget else (self.silo, self.step)
+            chosen = subjects_of_round(federation.partition.subjects, q, federation.seed, self.round, *place)
             positions = items_of_subjects(owners, chosen, settings.subject.items, key)
         else:
-            schedule = self.plan.silos[self.silo]
             positions = sample_items(len(items), schedule, settings.sampling, settings.batch_size, key)
         return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
-
-    def _subjects(self) -> NDArray[np.bool_]:
-        return subjects_of_round(
-            self.federation.partition.subjects,
-            self.plan.silos[self.silo].sampling_probability,
-            self.federation.seed,
-            self.round,
-            *(() if self.plan.mechanism.shared_budget else (self.silo, self.step)),
-        )
 
     def gradient_sum(self, batch: Batch) -> Tensor:
         return self.engine.gradient_sum(batch.inputs, batch.labels)
@@ -154,12 +145,9 @@ class SiloStep:
 
     def clip(self, vector: Tensor) -> Tensor:
         clip_norm = self._clip_norm()
-        norm = row_norms(vector.unsqueeze(0))[0]
-        self._clipped_fraction = ~(norm <= clip_norm)
-        # a vector that is not finite cannot be bounded: it contributes nothing
-        vector = torch.where(norm.isfinite(), vector, 0.0)
-        norm = torch.where(norm.isfinite(), norm, 0.0)
-        return vector * clip_factors(norm, clip_norm)  # the factor of a short vector is exactly 1
+        norms = row_norms(vector.unsqueeze(0))
+        self._clipped_fraction = ~(norms[0] <= clip_norm)
+        return _clipped(vector.unsqueeze(0), norms, clip_norm)[0]  # the factor of a short vector is exactly 1
 
     def noise_multiplier(self, batch: Batch) -> float:
         ends_fused = (self.step + 1) % self.plan.silos[self.silo].fused_steps == 0
@@ -263,9 +251,8 @@ def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Te
 
 def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
     # the model is this project's own, and has no layer that torch cannot batch
-    batchable = engine.layout is None and not any(
-        isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules()
-    )
+    recurrent = any(isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules())
+    batchable = engine.layout is None and not recurrent
     rows = max(1, _MOST_VALUES // engine.flat.size) if batchable else 1
     start = 0
     for end in range(1, len(sizes) + 1):
@@ -295,7 +282,8 @@ def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, 
         descend(optimiser, models, gradient)
 
 
-def _clipped(updates: Tensor, norms: Tensor, clip_norms: Tensor) -> Tensor:
+def _clipped(updates: Tensor, norms: Tensor, clip_norms: float | Tensor) -> Tensor:
+    """(n, P) each clipped; one that is not finite cannot be bounded, and contributes nothing."""
     finite = torch.isfinite(norms)
     kept = torch.where(finite[:, None], updates, 0.0)
     return kept * torch.where(finite, clip_factors(norms, clip_norms), 0.0)[:, None]

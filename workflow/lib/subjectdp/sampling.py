@@ -101,8 +101,7 @@ def subjects_of_round(subjects: int, probability: float, seed: int, round_: int,
         raise expected("sampling probability of subjects", probability, "in (0, 1]", PrivacyError)
     if probability == 1.0:
         return np.ones(subjects, np.bool_)
-    coins = numpy_generator(seed, Purpose.SUBJECT_SAMPLING, round_, *place)
-    return coins.random(subjects) < probability
+    return numpy_generator(seed, Purpose.SUBJECT_SAMPLING, round_, *place).random(subjects) < probability
 
 
 def items_of_subjects(

@@ -71,8 +71,7 @@ def calibrate_many(losses: Sequence[PrivacyLoss], epsilon: float, delta: float, 
         corrected = known[-1][2] if known else 0.0
         if len(known) > 1 and known[-2][0] == steps and known[-2][1] < known[-1][1]:
             corrected += (known[-1][2] - known[-2][2]) * (size - known[-1][1]) / (known[-1][1] - known[-2][1])
-        guess = math.exp(start + corrected)
-        sigma = calibrate_noise_multiplier(loss, epsilon, delta, accountant, guess, SEARCH)
+        sigma = calibrate_noise_multiplier(loss, epsilon, delta, accountant, math.exp(start + corrected), SEARCH)
         reached = epsilon_of(with_noise(loss, sigma), delta, accountant, SEARCH)  # remembered by epsilon_of
         if 0 < reached < math.inf:
             known.append((steps, size, math.log(sigma) - start + math.log(_AIM * epsilon / reached) / _SLOPE))

@@ -91,8 +91,7 @@ def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
     if bound > _LARGEST_EPSILON:
         return min(bound, truncated_tail_bound(loss, delta, large_epsilon))
-    grid = grid_width(loss, mu, resolution)
-    epsilon = pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
+    epsilon = pld_epsilon(loss, delta, max(grid_width(loss, mu, resolution), _RELATIVE_GRID * bound))
     return epsilon if math.isfinite(epsilon) else renyi.rough_bound(loss, delta)
 
 
@@ -101,8 +100,7 @@ def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
     Where a loss without its far tails is too small for that, the grid is that of a smaller ε."""
     finest = min(renyi.loss_spread(part.noise_multiplier, part.shift) for part in loss) / _POINTS_A_SPREAD
     widest = max(part.shift.sensitivities[-1] ** 2 / part.noise_multiplier**2 for part in loss)
-    coarse = max(finest, _WINDOW * _total_spread(loss) / _MOST_POINTS, widest / _MOST_POINTS)
-    epsilon = pld_epsilon(loss, delta, coarse)
+    epsilon = pld_epsilon(loss, delta, max(finest, _WINDOW * _total_spread(loss) / _MOST_POINTS, widest / _MOST_POINTS))
     if math.isfinite(epsilon):
         return epsilon
     grid = grid_width(loss, gaussian.clt_mu(loss), FINAL)
@@ -149,14 +147,12 @@ def coarse_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
 
 def comparing_grid(loss: PrivacyLoss) -> float:
     """A grid width at which the losses of silos are compared: coarse, and not too fine for ε in the thousands."""
-    widest = _WINDOW * _total_spread(loss) / _COMPARED_POINTS
-    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), widest)
+    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), _WINDOW * _total_spread(loss) / _COMPARED_POINTS)
 
 
 def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float64]]:
     """First grid point and masses of a part's loss if the unit is there; infinite losses count as one above all."""
-    side = composed([(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)])._pmf_remove
-    dense = side.to_dense_pmf()
+    dense = composed([(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)])._pmf_remove.to_dense_pmf()
     return int(dense._lower_loss), np.append(dense._probs, dense._infinity_mass)
 
 

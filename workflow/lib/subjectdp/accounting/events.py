@@ -180,8 +180,7 @@ def participation(sampling: SamplingMethod, q: float, k: int, items: int) -> lis
     counts = np.arange(k + 1)
     if sampling is SamplingMethod.POISSON:
         return [float(p) for p in stats.binom.pmf(counts, k, q)]
-    batch = fixed_batch_size(q, items)
-    return [float(p) for p in stats.hypergeom.pmf(counts, items, min(k, items), batch)]
+    return [float(p) for p in stats.hypergeom.pmf(counts, items, min(k, items), fixed_batch_size(q, items))]
 
 
 def fixed_batch_size(q: float, items: int) -> int:

@@ -29,8 +29,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     if gdp_log_delta(mu, 0.0) <= goal:
         return 0.0
     high = mu * mu / 2 + mu * math.sqrt(-2 * goal) + 1.0
-    root = optimize.brentq(lambda e: gdp_log_delta(mu, e) - goal, 0.0, high, xtol=1e-12, rtol=1e-13)
-    return float(root)
+    return float(optimize.brentq(lambda e: gdp_log_delta(mu, e) - goal, 0.0, high, xtol=1e-12, rtol=1e-13))
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:

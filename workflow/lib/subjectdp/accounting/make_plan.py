@@ -93,8 +93,7 @@ def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:
     summed = sound.noise_is_summed(plan)
     if unit is not PrivacyUnit.SUBJECT and not summed:
         losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in range(silos)])
-        noise = published.noise_of_each(losses, plan.settings)
-        return with_noise_multipliers(plan, noise, by_size=False)
+        return with_noise_multipliers(plan, published.noise_of_each(losses, plan.settings), by_size=False)
     sigma = _common_noise(plan, unit, sound.noise_copies(plan) if summed else 1.0)
     return with_noise_multipliers(plan, [sigma] * silos, by_size=False)
 
@@ -242,8 +241,7 @@ def _subject_schedule(mechanism: Mechanism, facts: FederationFacts, settings: Pl
     steps = 1 if mechanism.one_step_per_round or settings.local_steps is None else settings.local_steps
     divisor = max(1.0, facts.subjects[silo] * q)
     if mechanism.shared_budget:
-        whole = _total(facts) * q * reach(mechanism.trust, facts.silos_per_subject)
-        divisor = max(1.0, whole) / len(facts.items)
+        divisor = max(1.0, _total(facts) * q * reach(mechanism.trust, facts.silos_per_subject)) / len(facts.items)
     return SiloSchedule(
         items=facts.items[silo],
         subjects=facts.subjects[silo],

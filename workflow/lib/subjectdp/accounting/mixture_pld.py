@@ -37,8 +37,7 @@ def _dp() -> Any:
 def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     """dp-accounting's PrivacyLossDistribution of one step of any shift; pessimistic, add/remove adjacency."""
     if isinstance(shift, Told):
-        parts = [(weight, composed([(step_pld(sigma, s, grid), n)])) for weight, n, s in shift.parts]
-        return _mixed(parts, grid)
+        return _mixed([(weight, composed([(step_pld(sigma, s, grid), n)])) for weight, n, s in shift.parts], grid)
     if isinstance(shift, Joined):
         return _joined([composed([(step_pld(sigma * r, s, grid), n)]) for r, n, s in shift.parts], grid)
     if isinstance(shift, Turned):
@@ -96,9 +95,8 @@ def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
     deltas = turned_deltas(epsilons, sigma, q, moved)
     below = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * deltas[:0:-1]
     whole = np.concatenate([below, deltas])
-    masses = connected_dots(whole, grid)
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(
-        _dp().pld_pmf.DensePLDPmf(grid, 1 - len(epsilons), masses, deltas[-1], True)
+        _dp().pld_pmf.DensePLDPmf(grid, 1 - len(epsilons), connected_dots(whole, grid), deltas[-1], True)
     )
 
 
@@ -166,8 +164,7 @@ def _deltas(loss: Any, epsilons: Floats) -> Floats:
     if not adds:
         result[~between] = -np.expm1(epsilons[~between])
     points = loss.inverse_privacy_losses(epsilons[between])
-    below = np.exp(epsilons[between] + loss.mu_lower_log_cdf(points))
-    result[between] = loss.mu_upper_cdf(points) - below
+    result[between] = loss.mu_upper_cdf(points) - np.exp(epsilons[between] + loss.mu_lower_log_cdf(points))
     # rounding may let δ rise with ε
     return np.maximum.accumulate(np.clip(result, 0, 1)[::-1])[::-1]
 
@@ -270,8 +267,7 @@ def composed(runs: Sequence[tuple[Any, int]]) -> Any:
         lowest, first = low + sum(part._lower_loss * times for part, times in parts), parts[0][0]
         return type(first)(first._discretization, lowest, masses, infinite, first._pessimistic_estimate)
 
-    symmetric = all(step._symmetric for step, _ in runs)
-    sides = map(side, ("_pmf_remove",) if symmetric else ("_pmf_remove", "_pmf_add"))
+    sides = map(side, ("_pmf_remove",) if all(step._symmetric for step, _ in runs) else ("_pmf_remove", "_pmf_add"))
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
 
 

@@ -191,9 +191,8 @@ def _sound(plan: PrivacyPlan, statements: dict[str, Any]) -> Iterable[str]:
         yield _line("  computed by", f"{', '.join(_ACCOUNTANTS[name] for name in used)} ({versions})")
         if any(record["mu_gdp"] is not None for record in records):
             yield _line("  mu", "of the Gaussian mechanism that has the same epsilon at this delta")
-    assumptions = dict.fromkeys(line for record in records for line in record["assumptions"])
     sections = {
-        "Provided that": assumptions,
+        "Provided that": dict.fromkeys(line for record in records for line in record["assumptions"]),
         "What an item is": statements.get("items"),
         "Not covered": statements["excluded"],
     }

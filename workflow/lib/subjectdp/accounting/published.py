@@ -187,8 +187,7 @@ def published_epsilon(plan: PrivacyPlan) -> float:
         loss = with_noise(published_loss(plan.mechanism, facts, settings, schedule), sigma)
         if (loss, size) not in seen:
             seen.add((loss, size))
-            log_delta = group_target(settings.epsilon, settings.delta, size)[1]
-            delta = settings.delta if size == 1 else math.exp(log_delta)
+            delta = settings.delta if size == 1 else math.exp(group_target(settings.epsilon, settings.delta, size)[1])
             worst = max(worst, size * epsilon_of(loss, delta, settings.accountant))
         if plan.mechanism.published_local_bound:
             worst = max(worst, local_bound_epsilon(sigma, settings.delta))

@@ -108,8 +108,7 @@ def quick_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
     """An upper bound on ε of each of many losses, at the three orders around the best one of what seems the largest."""
     log_delta = math.log(delta)
     largest = max(losses, key=clt_mu)
-    bounds = [quadrature_epsilon(largest, log_delta, (order,)) for order in _FEW_ORDERS[4:]]
-    best = 4 + int(np.argmin(bounds))
+    best = 4 + int(np.argmin([quadrature_epsilon(largest, log_delta, (order,)) for order in _FEW_ORDERS[4:]]))
     orders = _FEW_ORDERS[best - 1 : best + 2]
     return [quadrature_epsilon(loss, log_delta, orders) for loss in losses]
 
@@ -300,8 +299,7 @@ def divergences_near_one(sigma: float, shift: Shift) -> Floats:
     """Bounds on the Rényi divergence of one step, either direction, at the orders ``NEAR_ONE``."""
     beyond = np.asarray(NEAR_ONE)[:, None] - 1
     squares = (np.asarray(shift.sensitivities) / sigma) ** 2
-    moments = logsumexp(np.log(shift.probabilities) + beyond * squares, axis=1)
-    return np.asarray(moments / beyond[:, 0])
+    return np.asarray(logsumexp(np.log(shift.probabilities) + beyond * squares, axis=1) / beyond[:, 0])
 
 
 @lru_cache(maxsize=512)
@@ -375,8 +373,7 @@ def sampled_divergences(mechanism: SkellamMechanism, q: float, orders: tuple[int
     """Divergences of one Poisson-sampled step at integer orders (Zhu and Wang, ICML 2019, theorem 6)."""
     inner = np.array([mechanism.divergence(j) for j in range(max(orders) + 1)])
     inner[0] = 0.0
-    below = np.arange(-1.0, len(inner) - 1)
-    moments = below * inner
+    moments = np.arange(-1.0, len(inner) - 1) * inner
     return np.array([_moment(a, q, moments[None, : a + 1])[0] / (a - 1) for a in orders])
 
 
@@ -393,7 +390,6 @@ def claimed_epsilon(loss: PrivacyLoss, delta: float) -> float:
         raise expected("mechanism of the joint-noise paper", "a mixture", "a sampled step", PrivacyError)
     total = np.zeros(len(SKELLAM_ORDERS))
     for part in loss:
-        sigma = part.noise_multiplier / part.shift.sensitivities[-1]
-        mechanism = SkellamMechanism(sigma, scale=2.0**32)
+        mechanism = SkellamMechanism(part.noise_multiplier / part.shift.sensitivities[-1], scale=2.0**32)
         total += part.steps * sampled_divergences(mechanism, part.shift.probabilities[-1])
     return mironov_epsilon(np.asarray(SKELLAM_ORDERS, dtype=np.float64), total, math.log(delta))[0]

@@ -242,8 +242,7 @@ def largest(
 def _silo_run(plan: PrivacyPlan, silo: int) -> SiloRun:
     schedule = plan.silos[silo]
     if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
-        size = typical_group_size(schedule)
-        schedule = replace(schedule, noise_multiplier=plan.noise_multiplier(silo, size))
+        schedule = replace(schedule, noise_multiplier=plan.noise_multiplier(silo, typical_group_size(schedule)))
     return SiloRun(schedule, plan.rounds_of(silo))
 
 
@@ -306,8 +305,7 @@ def silo_loss(plan: PrivacyPlan, silo: int, unit: PrivacyUnit) -> PrivacyLoss:
 
 def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
     schedule, rounds = silo
-    shift = _shift(plan, schedule, unit)
-    return MixtureSteps(schedule.noise_multiplier, shift, releases(plan, schedule) * rounds)
+    return MixtureSteps(schedule.noise_multiplier, _shift(plan, schedule, unit), releases(plan, schedule) * rounds)
 
 
 def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[PrivacyLoss]:
@@ -326,8 +324,7 @@ def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, s
         sums = [[((worst_of(silos),) * met, rounds) for met, rounds in each] for each in meetings]
 
     def summed(held: tuple[SiloRun, ...], rounds: int) -> MixtureSteps:
-        shifts = (_shift(plan, silo.schedule, unit) for silo in held)
-        return MixtureSteps(sigma, reduce(Shift.convolve, shifts), rounds)
+        return MixtureSteps(sigma, reduce(Shift.convolve, (_shift(plan, silo.schedule, unit) for silo in held)), rounds)
 
     return list(dict.fromkeys(merged(summed(*each) for each in of_one) for of_one in sums))
 

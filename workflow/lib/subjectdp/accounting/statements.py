@@ -281,8 +281,7 @@ def _certifying(plan: PrivacyPlan) -> Accountant:
 
 
 def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[str, Any]:
-    silos = sound.participants(plan)
-    held = min(plan.silos_per_subject, silos) if every_silo else 1
+    held = min(plan.silos_per_subject, sound.participants(plan)) if every_silo else 1
     fixed = plan.settings.sampling is SamplingMethod.FIXED_BATCH_SIZE
     adjacency = Adjacency.REPLACE if unit is PrivacyUnit.SILO else Adjacency.ADD_REMOVE
     return {

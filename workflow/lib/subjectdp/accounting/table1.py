@@ -75,8 +75,7 @@ def skellam_noise(epsilon: float, delta: float, q: float, steps: int, scale: flo
     """The noise multiplier at which the paper's accounting gives exactly ε for one party."""
 
     def gap(log_sigma: float) -> float:
-        mechanism = SkellamMechanism(math.exp(log_sigma), scale=scale)
-        return skellam_epsilon(mechanism, q, steps, delta)[0] - epsilon
+        return skellam_epsilon(SkellamMechanism(math.exp(log_sigma), scale=scale), q, steps, delta)[0] - epsilon
 
     low, high = math.log(0.1), math.log(2.0)
     while gap(high) > 0:

@@ -44,8 +44,7 @@ def worst_case_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun
     for likeness in _LIKENESS:
         kinds = Counter(alike if likeness == 1.0 else _merged(alike, likeness))
         if len(kinds) <= _MOST_KINDS:
-            ordered = sorted(kinds, key=_badness, reverse=True)
-            choices = list(islice(_choices(ordered, kinds, count), _MOST_CHOICES + 1))
+            choices = list(islice(_choices(sorted(kinds, key=_badness, reverse=True), kinds, count), _MOST_CHOICES + 1))
             if len(choices) <= _MOST_CHOICES:
                 return choices
     return [(worst_of(alike),) * count]
@@ -96,8 +95,7 @@ def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list
     times = np.bincount(np.arange(rounds) % silos)[: len(starts)]
     meetings: dict[tuple[tuple[int, int], ...], None] = {}
     for held in combinations(range(silos), count):
-        met = np.isin(there, held).sum(axis=1)
-        rows = np.bincount(met, times).astype(int)
+        rows = np.bincount(np.isin(there, held).sum(axis=1), times).astype(int)
         meetings[tuple((n, int(rows[n])) for n in range(1, len(rows)) if rows[n])] = None
 
     def more_meet(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:

@@ -104,8 +104,7 @@ def calibrate(
             chosen = replace(chosen, claimed_unit=_member("unit", unit, PrivacyUnit))
         facts, target = _known(schedule).facts(table), number("epsilon", epsilon)
         settings = replace(_settings(chosen, facts, schedule), epsilon=target, delta=number("delta", delta, below=1))
-        draft = _draft(chosen, facts, schedule, settings)
-        return _reported(with_plan_noise(draft, facts), table)
+        return _reported(with_plan_noise(_draft(chosen, facts, schedule, settings), facts), table)
 
 
 def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:

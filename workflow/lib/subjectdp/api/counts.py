@@ -56,8 +56,7 @@ class Counts:
 
     def facts(self, cap: int | None) -> FederationFacts:
         """The facts that a privacy plan reads. ``cap``: enforced before training; None: maxima are those seen."""
-        counts = self if cap is None else self.capped(cap)
-        subject, silo, items = counts.rows.T
+        subject, silo, items = (self if cap is None else self.capped(cap)).rows.T
         largest, totals = np.zeros((2, len(self.silos)), np.int64)
         np.maximum.at(largest, silo, items)
         np.add.at(totals, silo, items)
@@ -139,8 +138,7 @@ def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
     """
     where = Path(path)
     try:
-        text = io.StringIO(where.read_text(encoding="utf-8-sig"), newline="")
-        reader = csv.DictReader(text, skipinitialspace=True)
+        reader = csv.DictReader(io.StringIO(where.read_text(encoding="utf-8-sig"), newline=""), skipinitialspace=True)
         rows, names = [(reader.line_num, row) for row in reader], reader.fieldnames or ()
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise DataError(f"Cannot read {where}: {problem}.") from problem
@@ -218,8 +216,7 @@ def as_counts(source: Source) -> Counts | SiloSizes:
         return read_counts(source)
     if len(getattr(source, "columns", ())) and len(source) > _LONG and (counts := _by_columns(source)) is not None:
         return counts
-    rows = list(_rows_of(source))
-    return _counted("counts", ((f"counts, row {number}", row) for number, row in enumerate(rows, 1)))
+    return _counted("counts", ((f"counts, row {number}", row) for number, row in enumerate(list(_rows_of(source)), 1)))
 
 
 def _clean_table(where: Path) -> Any:

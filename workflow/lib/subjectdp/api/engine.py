@@ -187,8 +187,7 @@ class SubjectPrivacyEngine(Spending):
         grouped = settings.clip == "subject"
 
         def try_again() -> None:
-            mixed = autocast_on(engine.flat.vector.device)
-            if self._steps in TRIED_AGAIN or (mixed and not self._steps):
+            if self._steps in TRIED_AGAIN or (autocast_on(engine.flat.vector.device) and not self._steps):
                 check()
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)

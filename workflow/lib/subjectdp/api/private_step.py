@@ -328,8 +328,7 @@ class PlainPassGuard:
 
 
 def _generators(device: torch.device) -> tuple[Tensor, ...]:
-    cuda = device.type == "cuda"
-    return torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if cuda else [])
+    return torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
 
 
 @contextmanager

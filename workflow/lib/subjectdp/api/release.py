@@ -149,8 +149,7 @@ class ReleaseSettings:
         whole_number("rounds", self.rounds)
         whole_number("seed", self.seed or 0, 0)
         numbers = ("clip_norm", "delta", "epsilon", "learning_rate", "averaged_rounds")
-        from_zero = ("noise_multiplier", "momentum")
-        check_numbers(self, ("local_steps", "items", "silos_per_subject"), numbers, from_zero)
+        check_numbers(self, ("local_steps", "items", "silos_per_subject"), numbers, ("noise_multiplier", "momentum"))
         if (self.epsilon is None) == (self.noise_multiplier is None):
             given = "neither" if self.epsilon is None else "both"
             raise expected("one of noise_multiplier and epsilon", given, "given")

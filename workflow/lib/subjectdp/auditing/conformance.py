@@ -153,11 +153,10 @@ def _plans_or_reasons(audited: Algorithm, q: float) -> Iterator[tuple[str, Priva
 
 
 def _settings(own: Mechanism, weights: BudgetWeights, q: float) -> PlanSettings:
-    sampling = SamplingMethod.POISSON_SUBJECTS if own.samples_subjects else SamplingMethod.POISSON
     return PlanSettings(
         mode=own.mode,
         horizontal=Horizontal.SOUND if own.mode is AccountingMode.SOUND else Horizontal.STEPS_TIMES_S,
-        sampling=sampling,
+        sampling=SamplingMethod.POISSON_SUBJECTS if own.samples_subjects else SamplingMethod.POISSON,
         epsilon=4.0,
         delta=1e-5,
         clip_norm=CLIP,
@@ -275,8 +274,7 @@ class _Bench:
         model, log = GlobalModel(federation), StepLog()
         model.vector.fill_(round_ - 1)
         if self.local:
-            theta = model.vector
-            return torch.stack([train_silo(federation, theta, round_, silo, log) for silo in range(SILOS)])
+            return torch.stack([train_silo(federation, model.vector, round_, silo, log) for silo in range(SILOS)])
         run_round(federation, model, round_, log)
         return model.vector.clone().unsqueeze(0)
 

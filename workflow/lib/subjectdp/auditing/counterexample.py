@@ -112,8 +112,7 @@ class _Step:
         return self.rounds.case.noise_multiplier
 
     def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
-        noise = self.rounds.random.standard_normal(len(total))
-        return total + noise_multiplier * _CLIP * torch.from_numpy(noise)
+        return total + noise_multiplier * _CLIP * torch.from_numpy(self.rounds.random.standard_normal(len(total)))
 
     def divisor(self, batch: Tensor) -> float:
         return _BATCH
@@ -151,8 +150,7 @@ def claimed_epsilon(case: Case, delta: float = DELTA) -> tuple[float, float]:
 
 def stepwise_epsilon(case: Case, sigma: float, delta: float = DELTA) -> float:
     """ε of S steps with noise σ: with each silo's own noise alone it holds for any number of local steps."""
-    steps = MixtureSteps(sigma, sampled_gaussian(case.sampling_probability), case.local_steps)
-    return epsilon_of((steps,), delta)
+    return epsilon_of((MixtureSteps(sigma, sampled_gaussian(case.sampling_probability), case.local_steps),), delta)
 
 
 def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELTA) -> dict[str, float]:

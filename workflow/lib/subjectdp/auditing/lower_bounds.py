@@ -66,8 +66,7 @@ def log_ratios(
     """:func:`counts_epsilon` for each of several tests, negative where a test proves nothing: to compare tests."""
     error = (1.0 - confidence) / 2.0
     low = clopper_pearson_lower(hits, positives, error)
-    high = clopper_pearson_upper(alarms, negatives, error)
-    return np.asarray(np.log(np.maximum(low - delta, 1e-300)) - np.log(high))
+    return np.asarray(np.log(np.maximum(low - delta, 1e-300)) - np.log(clopper_pearson_upper(alarms, negatives, error)))
 
 
 def split_bound(present: Scores, absent: Scores, delta: float, confidence: float = CONFIDENCE) -> LowerBound:
@@ -75,8 +74,7 @@ def split_bound(present: Scores, absent: Scores, delta: float, confidence: float
     Raises PrivacyError for fewer than 4 runs with or without the subject, or a score that is not finite."""
     for name, scores in (("present", present), ("absent", absent)):
         if len(scores) < 4 or not np.isfinite(scores).all():
-            what = f"scores of runs with the subject {name}"
-            raise expected(what, len(scores), "4 finite ones", PrivacyError)
+            raise expected(f"scores of runs with the subject {name}", len(scores), "4 finite ones", PrivacyError)
 
     def oriented(half: int, direction: str) -> tuple[Scores, Scores]:
         """Scores where a high value is a right guess, and those where it is a false alarm; negated for "absent"."""

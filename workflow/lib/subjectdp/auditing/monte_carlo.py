@@ -30,10 +30,9 @@ def world_scores(
     parts, kind = [], SubjectFederation if plan.mechanism.samples_subjects else VectorFederation
     for block, start in enumerate(range(0, world.runs, BLOCK)):
         runs = min(BLOCK, world.runs - start)
-        part = World(world.seed, world.name, world.present, runs, block)
         with torch.no_grad():
             total = torch.zeros(runs)
-            federation = kind(audited, plan, part)
+            federation = kind(audited, plan, World(world.seed, world.name, world.present, runs, block))
             for score, release in federation.models() if models else federation.releases():
                 total += scores[score](release)
         parts.append(total.numpy())

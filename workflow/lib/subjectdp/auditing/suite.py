@@ -214,8 +214,7 @@ def _findings(size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str
     for case in cases.MONTE_CARLO[size]:
         yield audit_case(case, seed, cache_dir)
     for name, variant, mode, unit in _TRAININGS:
-        declared = mechanism(name, variant, mode)
-        yield audit_one_run(declared, unit, setup, TRAINING_SIZES[size], seed, cache_dir)
+        yield audit_one_run(mechanism(name, variant, mode), unit, setup, TRAINING_SIZES[size], seed, cache_dir)
     yield from _leaks(size, seed, cache_dir)
 
 

@@ -111,8 +111,7 @@ def audit_training(
     data = CanaryData(setup.data, setup.size)
     model = CanaryModel(setup.model(), data.shape, canaries.count, GRADIENT * settings.clip_norm)
     engine = ClippingEngine(FlatParameters(model))
-    models = mechanism.mode is AccountingMode.AS_PUBLISHED
-    scores = likelihood_ratios(planned, canaries.unit, canaries.silos, models)
+    scores = likelihood_ratios(planned, canaries.unit, canaries.silos, mechanism.mode is AccountingMode.AS_PUBLISHED)
     where = slice(engine.flat.size - canaries.count, engine.flat.size)  # the last parameters, without the padding row
     rule, partition = algorithm(mechanism.algorithm, mechanism.variant).round_rule(plan), setup.partition
     scored = torch.zeros(canaries.count)
@@ -160,13 +159,12 @@ class Canaries:
     def planned_facts(self, facts: FederationFacts) -> FederationFacts:
         """The public facts of a federation with places for all canaries."""
         added = [self.count if silo in self.silos else 0 for silo in range(len(facts.items))]
-        cap = max(self.items, facts.max_items_per_subject or 1)
         return replace(
             facts,
             items=tuple(n + self.items * more for n, more in zip(facts.items, added, strict=True)),
             subjects=tuple(n + more for n, more in zip(facts.subjects, added, strict=True)),
             largest_subject=tuple(max(n, self.items) for n in facts.largest_subject),
-            max_items_per_subject=cap,
+            max_items_per_subject=max(self.items, facts.max_items_per_subject or 1),
             silos_per_subject=max(facts.silos_per_subject, len(self.silos)),
         )
 
@@ -228,8 +226,7 @@ class CanaryModel(nn.Module):
         logits: Tensor = self.inner(rows[:, :-1].reshape(-1, *self.shape))
         value = self.canaries(which.unsqueeze(1)).squeeze(1) * self.gradient  # (n, 1)
         certain = torch.full_like(logits[:, :1], _CERTAIN)
-        rest = torch.zeros_like(logits[:, 2:])
-        crafted = torch.cat([certain, value - _CERTAIN, rest], dim=1)
+        crafted = torch.cat([certain, value - _CERTAIN, torch.zeros_like(logits[:, 2:])], dim=1)
         return torch.where((which == 0).unsqueeze(1), logits, crafted)
 
 

@@ -201,8 +201,7 @@ class VectorFederation:
         for silo in range(unit_silos(self.plan)):
             scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
             for step in range(self.plan.silos[silo].steps_per_round):
-                release = self.rule.local_step(self.step(round_, silo, step))
-                yield silo, release * scale
+                yield silo, self.rule.local_step(self.step(round_, silo, step)) * scale
 
 
 class VectorServer:
@@ -345,8 +344,7 @@ class MinibatchDistribution:
 
 def _limits(cumulative: Array) -> Tensor:
     """Upper ends of all but the last value, without those that a 24-bit uniform number cannot tell from 1."""
-    kept = cumulative[cumulative < 1.0 - 2.0**-24]
-    return torch.from_numpy(np.asarray(kept, dtype=np.float32))
+    return torch.from_numpy(np.asarray(cumulative[cumulative < 1.0 - 2.0**-24], dtype=np.float32))
 
 
 def _draw(limits: Tensor, runs: int, generator: torch.Generator) -> Tensor:

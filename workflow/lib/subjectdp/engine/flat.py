@@ -28,8 +28,7 @@ class FlatParameters:
         self.parameters = parameters
         self.shapes = {name: tuple(p.shape) for name, p in parameters.items()}
         self.size = sum(p.numel() for p in parameters.values())
-        device = next(iter(parameters.values())).device
-        self.vector = torch.empty(self.size, dtype=torch.float32, device=device)
+        self.vector = torch.empty(self.size, dtype=torch.float32, device=next(iter(parameters.values())).device)
         for parameter, view in zip(parameters.values(), self.views(self.vector).values(), strict=True):
             view.copy_(parameter.detach())
             parameter.data = view

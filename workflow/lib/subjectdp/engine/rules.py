@@ -232,8 +232,7 @@ def summed(parts: list[Squares]) -> Squares:
     if len(parts) == 1:
         return parts[0]
     slacks = [part.slack for part in parts if part.slack is not None]
-    values = torch.stack([part.values for part in parts]).sum(0)
-    return Squares(values, torch.stack(slacks).sum(0) if slacks else None)
+    return Squares(torch.stack([part.values for part in parts]).sum(0), torch.stack(slacks).sum(0) if slacks else None)
 
 
 class LinearRule(OwnForward):
@@ -305,8 +304,7 @@ class EmbeddingCaptured:
             table = delta.new_zeros(count * self.rows, width)
             table.index_add_(0, (indices + offsets).flatten(), delta.flatten(0, 1))
             return Squares(squared_rows(table.view(count, -1)))
-        same = indices.unsqueeze(2) == indices.unsqueeze(1)
-        products = torch.bmm(delta, delta.transpose(1, 2)).mul_(same)
+        products = torch.bmm(delta, delta.transpose(1, 2)).mul_(indices.unsqueeze(2) == indices.unsqueeze(1))
         largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
         return Squares(products.sum((1, 2)).clamp_min_(0.0), largest.mul_(GRAM_ROUNDING))
 

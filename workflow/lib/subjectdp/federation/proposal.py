@@ -119,8 +119,7 @@ class Proposal(Section):
     def plan(self, run: RunConfig) -> PrivacyPlan:
         """The plan that ``run`` and the public constants give, with the proposed noise. Raises as ``draft_plan``."""
         facts = public_partition(run, self.silos, self.subjects).federation_facts()
-        plan = draft_plan(mechanism_of(run), facts, plan_settings(run))
-        return with_noise_multipliers(plan, self.noise_multipliers)
+        return with_noise_multipliers(draft_plan(mechanism_of(run), facts, plan_settings(run)), self.noise_multipliers)
 
 
 def propose(run: RunConfig, items: Items, partition: Partition, plan: PrivacyPlan) -> Proposal:
@@ -155,5 +154,4 @@ def public_partition(
         "silos_per_subject_limit": run.partition.silos_per_subject,
         "public_constants": True,
     }
-    offsets = np.zeros(len(silos) + 1, np.int64)
-    return Partition(_NO_ITEMS, _NO_ITEMS, offsets, _NO_ITEMS, test_items, facts)
+    return Partition(_NO_ITEMS, _NO_ITEMS, np.zeros(len(silos) + 1, np.int64), _NO_ITEMS, test_items, facts)

@@ -96,8 +96,7 @@ def lead(file: FederationFile, link: Link, report: Callable[[str], None] = log.i
     proposal = propose(inputs.run, items, inputs.partition, inputs.plan)
     report(f"plan {proposal.digest}: {proposal.name}, {inputs.plan.rounds} rounds, {len(proposal.silos)} silos")
     folder = Path(file.results) / "runs" / inputs.run.run_id
-    silos = Silos(file, link, proposal, report)
-    train_inputs(inputs, folder, None, report, started, silos.ask)
+    train_inputs(inputs, folder, None, report, started, Silos(file, link, proposal, report).ask)
     return folder
 
 
@@ -106,8 +105,7 @@ def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
     run = load_run(file.run, "run")
     _refuse_unread(run)
     prepared = _sample(run, Path(file.results))
-    tested = all_addresses(prepared).astype(np.int32)
-    partition = public_partition(run, file.silos, file.subjects, tested)
+    partition = public_partition(run, file.silos, file.subjects, all_addresses(prepared).astype(np.int32))
     plan = plan_run(run, partition, Path(file.results) / "cache" / "calibration")
     secure = plan.settings.noise_source is NoiseSource.SECURE
     secret = secrets.randbits(256) if secure else None  # draws nothing here: silos noise

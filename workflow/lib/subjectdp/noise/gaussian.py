@@ -42,8 +42,7 @@ def keyed_generator(key: bytes, device: torch.device | str = "cpu") -> torch.Gen
     generator.manual_seed(0)
     state = generator.get_state().clone()
     words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
-    unsigned = words.to(torch.int64) & 0xFFFF_FFFF
-    state[_STATE_OFFSET : _STATE_OFFSET + _STATE_BYTES] = unsigned.view(torch.uint8)
+    state[_STATE_OFFSET : _STATE_OFFSET + _STATE_BYTES] = (words.to(torch.int64) & 0xFFFF_FFFF).view(torch.uint8)
     generator.set_state(state)
     return generator
 
@@ -59,8 +58,7 @@ def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     if std == 0.0 or total.numel() == 0:
         return total
     if total.device.type != "cpu":
-        noise = torch.empty_like(total).normal_(generator=keyed_generator(key, total.device))
-        return total.add_(noise, alpha=std)
+        return total.add_(torch.empty_like(total).normal_(generator=keyed_generator(key, total.device)), alpha=std)
     check_size(total)
     numbers = total.view(-1).numpy()  # the same memory
     add_normals(numbers, numbers.dtype.type(std), np.frombuffer(key, dtype=np.uint32))

@@ -33,8 +33,7 @@ def budget_weights(counts: NDArray[np.int64], rule: BudgetWeights, trust: TrustM
     squared = trust is TrustModel.LOCAL
     if rule is not BudgetWeights.FIXED:
         norm = (shares**2 if squared else shares).sum(axis=0)
-    scale = np.sqrt(norm) if squared else norm
-    weights: Weights = np.divide(shares, scale, out=np.zeros_like(shares), where=held)
+    weights: Weights = np.divide(shares, np.sqrt(norm) if squared else norm, out=np.zeros_like(shares), where=held)
     check_budget(weights, trust)
     return weights
 

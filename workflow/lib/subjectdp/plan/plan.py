@@ -382,8 +382,7 @@ def lines(problem: ValidationError) -> Iterator[str]:
     """A line for each value of a dataclass that is out of range."""
     for details in problem.errors():
         key = ".".join(str(part) for part in details["loc"])
-        allowed = details["msg"].removeprefix("Input should be ")
-        yield str(expected(key, details["input"], allowed))
+        yield str(expected(key, details["input"], details["msg"].removeprefix("Input should be ")))
 
 
 _FACTS = TypeAdapter(Mechanism)

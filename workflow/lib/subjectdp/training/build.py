@@ -69,8 +69,7 @@ def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | s
     item, _ = data.batch(items[:1])
     _check_shapes(model, name, item, prepared.outputs)
     at_once = run.performance.physical_batch_size or items_in_a_pass(saved_values(model, item), device.type)
-    loss = cross_entropy if prepared.classes else squared_error
-    engine = ClippingEngine(FlatParameters(model), at_once, loss)
+    engine = ClippingEngine(FlatParameters(model), at_once, cross_entropy if prepared.classes else squared_error)
     check_model(model, engine.item_loss, *data.batch(items[tried_positions(len(items))]))
     return Federation(
         rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),

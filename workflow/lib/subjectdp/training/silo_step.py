@@ -134,8 +134,7 @@ class SiloStep:
         if not isinstance(batch, MiniBatch):
             raise TypeError(f"Expected a mini-batch of SiloStep.sample_batch, got {type(batch).__name__}.")
         subjects, groups, weights = batch.subject_groups
-        norms_of = self.federation.subject_clip_norms[self.silo, subjects]
-        clip_norms = to_device(norms_of, self.federation.device)
+        clip_norms = to_device(self.federation.subject_clip_norms[self.silo, subjects], self.federation.device)
         if updates:
             total, norms = subject_update_sum(self.federation, batch, groups, weights, clip_norms)
         else:
@@ -325,8 +324,7 @@ def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor
         return torch.stack([engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], math.inf)[0] for i in items])
 
     def loss(parameters: dict[str, Tensor], item: Tensor, label: Tensor) -> Tensor:
-        output = functional_call(model, parameters, (item.unsqueeze(0),))
-        return engine.item_loss(output, label.unsqueeze(0)).sum()
+        return engine.item_loss(functional_call(model, parameters, (item.unsqueeze(0),)), label.unsqueeze(0)).sum()
 
     parameters = {name: value.detach() for name, value in model.named_parameters()}
     gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, labels)

@@ -141,8 +141,7 @@ def _equally_weighted(part: tuple[Tensor, Tensor], classes: int) -> Objective:
 
 
 def _features(data: DeviceDataset, model: Logistic, items: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
-    chunks = np.array_split(items, math.ceil(len(items) / _CHUNK))
-    batches = [data.batch(chunk) for chunk in chunks]
+    batches = [data.batch(chunk) for chunk in np.array_split(items, math.ceil(len(items) / _CHUNK))]
     features = [model.features(images).double() for images, _ in batches]
     return torch.cat(features), torch.cat([labels for _, labels in batches])
 
@@ -191,8 +190,7 @@ def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Train
                 divisor = max(1, step.batch.subjects) if realised else plan.silos[0].divisor
                 stds.append(step.noise_multiplier * LIPSCHITZ / divisor)
 
-    means = _mean_iterates(iterates(), plan.rounds)
-    return _Trained(plan, rate, float(np.sqrt(np.mean(np.square(stds)))), means)
+    return _Trained(plan, rate, float(np.sqrt(np.mean(np.square(stds)))), _mean_iterates(iterates(), plan.rounds))
 
 
 def _mean_iterates(iterates: Iterable[Tensor], steps: int) -> dict[int, Tensor]:

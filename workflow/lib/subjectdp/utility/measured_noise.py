@@ -67,10 +67,8 @@ def measured_noise(
     """Std of the noise on the averaged gradient in clip norms, and the number of coordinates it is averaged over.
     Runs the plan's last round, with one local step of plain SGD at a rate of 1 at each silo."""
     single = replace(plan, silos=tuple(replace(silo, steps_per_round=1) for silo in plan.silos))
-    plain = OptimizerConfig(name="sgd", learning_rate=1.0)
-    training = run.training.model_copy(update={"optimizer": plain})
-    changed = run.model_copy(update={"training": training})
-    inputs = RunInputs(changed, single, prepared, partition)
+    training = run.training.model_copy(update={"optimizer": OptimizerConfig(name="sgd", learning_rate=1.0)})
+    inputs = RunInputs(run.model_copy(update={"training": training}), single, prepared, partition)
     models = []
     for noise in ("one", "other"):
         federation = replace(make_federation(inputs, torch.device("cpu"), cache_dir), noise_name=noise)

@@ -221,11 +221,7 @@ class SubjectRelease(Spending):
         silos: Sequence[Any],
         settings: ReleaseSettings,
     ) -> None:
-        if not isinstance(settings, ReleaseSettings):
-            raise expected("settings", type(settings).__name__, "ReleaseSettings")
-        settings.check()
-        check_parameters(module)
-        refuse_second_training(module)
+        self._check(module, settings)
         keep_freed_memory()
         self.module, self.settings = module, settings
         counts, partition = _federated(subjects, silos, check_loader(data_loader)[0])
@@ -282,6 +278,14 @@ class SubjectRelease(Spending):
         finally:
             flat.require_gradients(True)
             flat.load(self._model.reported)
+
+    @staticmethod
+    def _check(module: nn.Module, settings: ReleaseSettings) -> None:
+        if not isinstance(settings, ReleaseSettings):
+            raise expected("settings", type(settings).__name__, "ReleaseSettings")
+        settings.check()
+        check_parameters(module)
+        refuse_second_training(module)
 
     def _check_as_left(self, flat: FlatParameters) -> None:
         """Raises PrivacyError for other parameters, or other values, than the last round left."""

@@ -179,7 +179,6 @@ def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Ca
 
 
 def forget() -> None:
-    """Empties the cache in memory."""
     _memory.clear()
 
 

@@ -42,13 +42,11 @@ def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
         return _joined([composed([(step_pld(sigma * r, s, grid), n)]) for r, n, s in shift.parts], grid)
     if isinstance(shift, Turned):
         return _turned_pld(sigma, shift, grid)
-    values = shift.sensitivities
+    values, laws = shift.sensitivities, _dp().privacy_loss_distribution
     if values == (0.0,):
-        return _dp().privacy_loss_distribution.identity(value_discretization_interval=grid)
+        return laws.identity(value_discretization_interval=grid)
     if len(values) == 1:
-        return _dp().privacy_loss_distribution.from_gaussian_mechanism(
-            sigma, sensitivity=values[0], value_discretization_interval=grid
-        )
+        return laws.from_gaussian_mechanism(sigma, sensitivity=values[0], value_discretization_interval=grid)
     return mixture_pld(sigma, shift, grid)
 
 
@@ -204,9 +202,8 @@ def _fast_loss() -> Any:
             self, privacy_losses: Floats, bounds: tuple[float, float], precision: float = 1e-6
         ) -> Floats:
             sign = 1.0 if self.adjacency_type == mechanism.AdjacencyType.ADD else -1.0
-            line = _LogSum(
-                np.asarray(self._precompute_privacy_loss_constants), sign * self.sensitivities / self._variance
-            )
+            offsets = np.asarray(self._precompute_privacy_loss_constants)
+            line = _LogSum(offsets, sign * self.sensitivities / self._variance)
             return line.inverse(-sign * np.asarray(privacy_losses, dtype=np.float64), bounds)
 
     return FastMixtureLoss

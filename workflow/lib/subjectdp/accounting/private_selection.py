@@ -86,9 +86,7 @@ def selection_curve(
             total = total + part.steps * step
         return np.where(np.isnan(total), np.inf, total)
 
-    one = Curve(orders, np.max([divergences(loss) for loss in losses], axis=0))
     score = np.asarray(orders) / (2 * selection.score_noise_multiplier**2)  # a Gaussian of sensitivity 1
-    repeated = _compute_rdp_repeat_and_select(
-        orders, one.divergences + score, selection.mean, SHAPES[selection.distribution]
-    )
+    one = np.max([divergences(loss) for loss in losses], axis=0) + score
+    repeated = _compute_rdp_repeat_and_select(orders, one, selection.mean, SHAPES[selection.distribution])
     return Curve(orders, np.asarray(repeated, dtype=np.float64))

@@ -95,7 +95,6 @@ def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, de
 
 
 def text() -> str:
-    """The table as aligned text."""
     header = "steps  parties  sigma_total  (printed)   epsilon  (printed)   order   tight   sound\n"
     lines = [
         f"{row.local_steps:5d}  {row.parties:7d}  {row.sigma_total:11.4f}  {row.sigma_printed:9.2f}  "

@@ -175,8 +175,7 @@ class _Losses:
 
     def __init__(self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float) -> None:
         self._run, self._tolerated = run, _TOLERATED * delta
-        losses = [(run(silo),) for silo in set(silos)]
-        self._grid = max(comparing_grid(loss) for loss in losses)
+        self._grid = max(comparing_grid((run(silo),)) for silo in set(silos))
         self._masses = cache(lambda silo: loss_masses(run(silo), self._grid))
 
     def size(self, silo: SiloRun) -> float:

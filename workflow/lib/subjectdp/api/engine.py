@@ -181,17 +181,15 @@ class SubjectPrivacyEngine(Spending):
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         _check_module(module, optimizer)
-        engine, check, padding = trained_engine(
-            module, criterion, data_loader, 2 * batch_size, check_model, settings.fix
-        )
-        grouped = settings.clip == "subject"
+        capacity, grouped = 2 * batch_size, settings.clip == "subject"
+        engine, check, padding = trained_engine(module, criterion, data_loader, capacity, check_model, settings.fix)
 
         def try_again() -> None:
             if self._steps in TRIED_AGAIN or (autocast_on(engine.flat.vector.device) and not self._steps):
                 check()
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
-        sampler = Sampler(plan, positions, owners, grouped, 2 * batch_size, self._seed)
+        sampler = Sampler(plan, positions, owners, grouped, capacity, self._seed)
         loader = PrivateLoader(data_loader, sampler, step, self._next_draw, padding)
         optimizer.register_step_pre_hook(step.before_optimizer_step)
         self._plan, self._most_steps = plan, settings.steps

@@ -199,5 +199,4 @@ class Spending:
 
 
 def plain(plan: PrivacyPlan) -> Any:
-    """The plan as JSON has it."""
     return json.loads(json.dumps(plan.to_dict(), default=str))

@@ -35,8 +35,6 @@ TOGETHER = 1.0 - (1.0 - CONFIDENCE) / 3
 
 @dataclass(frozen=True)
 class Case:
-    """One audited plan."""
-
     algorithm: str
     variant: str | None
     mode: AccountingMode

@@ -65,7 +65,6 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The finding for a log."""
         return (
             f"{self.name}: claimed {self.claimed_epsilon:g}, true {self.true_epsilon:.2f}, "
             f"lower bound {self.lower_bound:.2f}, {self.verdict}"

@@ -88,11 +88,10 @@ def plan_with_canaries(
     if members is None:
         return plan
     missing = (canaries.count - members) * canaries.items
-    silos = tuple(
-        replace(silo, items=silo.items - missing) if index in canaries.silos else silo
-        for index, silo in enumerate(plan.silos)
-    )
-    return replace(plan, silos=silos)
+    silos = list(plan.silos)
+    for index in canaries.silos:
+        silos[index] = replace(silos[index], items=silos[index].items - missing)
+    return replace(plan, silos=tuple(silos))
 
 
 def audit_training(

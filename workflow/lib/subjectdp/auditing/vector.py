@@ -56,7 +56,6 @@ class World:
     block: int = 0
 
     def key(self, *path: int | str) -> bytes:
-        """The key of one draw."""
         return key_bytes(self.seed, Purpose.AUDIT, self.name, int(self.present), self.block, *path)
 
 
@@ -170,7 +169,6 @@ class VectorFederation:
                 yield silo, self._silo_result(round_, silo) * -scale
 
     def step(self, round_: int, silo: int, step: int) -> VectorStep:
-        """One local step of one silo."""
         key = self.world.key("noise", round_, silo, step)
         return VectorStep(
             self.plan,

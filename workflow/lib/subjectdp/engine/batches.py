@@ -182,7 +182,6 @@ class Grouping:
 
     @property
     def count(self) -> int:
-        """Number of groups."""
         return sum(run.groups for run in self.runs)
 
     def to_items(self, values: Tensor) -> Tensor:

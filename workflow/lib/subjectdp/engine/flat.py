@@ -51,7 +51,6 @@ class FlatParameters:
         self.vector.copy_(vector)
 
     def require_gradients(self, wanted: bool) -> None:
-        """Of the trained parameters."""
         for parameter in self.parameters.values():
             parameter.requires_grad_(wanted)
 

@@ -107,10 +107,9 @@ class LSTMRule:
             bias = None
             if module.bias:
                 bias = getattr(module, f"bias_ih_l{layer}") + getattr(module, f"bias_hh_l{layer}")
-            inputs_of_gates = wanted(F.linear(current, getattr(module, f"weight_ih_l{layer}"), bias))
-            states: Tensor = Recurrence.apply(  # type: ignore[no-untyped-call]
-                inputs_of_gates, getattr(module, f"weight_hh_l{layer}")
-            )
+            of_inputs, of_states = (getattr(module, f"weight_{kind}_l{layer}") for kind in ("ih", "hh"))
+            inputs_of_gates = wanted(F.linear(current, of_inputs, bias))
+            states: Tensor = Recurrence.apply(inputs_of_gates, of_states)  # type: ignore[no-untyped-call]
             projections.append(inputs_of_gates)
             kept.append(_Layer(current.detach(), states.detach()))
             current = states[1:]
@@ -139,9 +138,8 @@ class LSTMCaptured:
 
     def _of_run(self, number: int, run: Run) -> Squares:
         layer = self.layers[number]
-        delta, inputs, previous = (
-            grouped(values.transpose(0, 1), run) for values in (self.deltas[number], layer.inputs, layer.previous)
-        )
+        of_layer = self.deltas[number], layer.inputs, layer.previous
+        delta, inputs, previous = (grouped(values.transpose(0, 1), run) for values in of_layer)
         return product_squares(delta, [inputs, previous], 2.0 * self.bias)
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:

@@ -258,10 +258,8 @@ class Uses(TorchFunctionMode):
         self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value], names: tuple[str, ...]
     ) -> Any:
         distinct = {id(value): value for value in values.values()}
-        leaves = {
-            key: value.tensor.detach().requires_grad_(value.tensor.is_floating_point())
-            for key, value in distinct.items()
-        }
+        tensors = {key: value.tensor for key, value in distinct.items()}
+        leaves = {key: each.detach().requires_grad_(each.is_floating_point()) for key, each in tensors.items()}
         given = [leaves[id(values[n])] if n in values else each for n, each in enumerate(arguments)]
         args, kwargs = tree_unflatten(given, spec)
         with torch.enable_grad():

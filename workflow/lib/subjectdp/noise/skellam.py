@@ -106,7 +106,6 @@ class Grid:
 
     @classmethod
     def of_bits(cls, bits: int, clip_norm: float, dimension: int) -> Grid:
-        """The grid whose step is C/2^bits."""
         return cls(clip_norm / 2.0**bits, clip_norm, dimension)
 
     @property

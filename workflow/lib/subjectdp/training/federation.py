@@ -142,7 +142,6 @@ class Federation:
 
     @cached_property
     def integer_noise(self) -> IntegerNoise:
-        """The grid of a plan with Skellam noise."""
         return integer_noise(self.plan, self.engine.flat.size, self.optimiser)
 
     @cached_property

@@ -24,9 +24,7 @@ from subjectdp.training.build import RunInputs
 from subjectdp.training.federation import noise_name
 from subjectdp.training.records import Snapshot
 
-PACKAGES = (
-    *("torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy", "numba"),
-)
+PACKAGES = ["torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy", "numba"]
 _NO_DEVICES = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
 
 ANY_DEVICE = "SUBJECTDP_ANY_DEVICE"

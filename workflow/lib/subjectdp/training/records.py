@@ -41,9 +41,7 @@ log = logging.getLogger(__name__)
 StepRow = tuple[int, int, int, int, int, int, float, float]
 """One mini-batch, in the order of ``STEP_COLUMNS``."""
 
-STEP_COLUMNS = (
-    *("round", "silo", "step", "items", "subjects", "largest_group", "noise_multiplier", "clipped_fraction"),
-)
+STEP_COLUMNS = ("round", "silo", "step", *BatchStatistics._fields, "noise_multiplier", "clipped_fraction")
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,6 @@ class StepLog:
         self._after_step = after_step
 
     def add(self, row: LoggedStep) -> None:
-        """Keeps one mini-batch's row."""
         self._rows.append(row)
         self._after_step()
 
@@ -124,7 +121,6 @@ class Recorder:
         self._started, self._first_round = time.perf_counter(), round_
 
     def add_steps(self, rows: Iterable[LoggedStep]) -> None:
-        """Records the local steps of a round."""
         self.step_rows += [(*row[:3], *row.batch, row.noise_multiplier, float(row.clipped_fraction)) for row in rows]
 
     def add_round(self, round_: int, test: Score, validation: Score, seconds: float) -> None:
@@ -160,7 +156,6 @@ class Recorder:
         )
 
     def write(self, folder: Path) -> None:
-        """Writes rounds.parquet and steps.parquet."""
         steps = pd.DataFrame.from_records(self.step_rows, columns=list(STEP_COLUMNS))
         steps.insert(0, "run_id", self.run_id)
         write_frame(folder / "steps.parquet", steps)
@@ -278,8 +273,7 @@ class Checkpoints:
         steps = _rows({name: tensors.pop(_STEPS + name) for name in STEP_COLUMNS})
         state = {name.removeprefix(_TENSOR): tensor for name, tensor in tensors.items()}
         rounds, resumed = [dict(row) for row in record["rounds"]], tuple(record["resumed_after"])
-        seconds = record["train_seconds"], record["wall_seconds"]
-        return Snapshot(round_, state, steps, rounds, *seconds, resumed)
+        return Snapshot(round_, state, steps, rounds, record["train_seconds"], record["wall_seconds"], resumed)
 
     def _record(self, path: Path, round_: int) -> dict[str, Any]:
         try:

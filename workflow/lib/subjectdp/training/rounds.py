@@ -60,7 +60,6 @@ class GlobalModel:
         descend(self._optimiser, self.vector, gradient)
 
     def end_round(self, round_: int) -> None:
-        """Takes the model after ``round_`` into the average."""
         if self._average is not None:
             self._average.update(self.vector, round_)
 

@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Problem:
-    """The convex problem."""
-
     lipschitz: float
     radius: float
     dimension: int

@@ -322,7 +322,6 @@ class Optimum:
 
     @property
     def lower(self) -> float:
-        """A lower bound on the minimum."""
         return self.value - self.gap
 
 

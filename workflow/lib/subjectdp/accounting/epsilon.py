@@ -75,8 +75,7 @@ def _renyi_or_truncated(loss: PrivacyLoss, delta: float, integer_orders: bool) -
 @lru_cache(maxsize=512)  # a run's statements ask for the same losses again
 def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
     """The closed form if there is one, the Rényi bound if δ is too small for a grid, else the PLD."""
-    exact = gaussian.exact_mu(loss)
-    if exact is not None:
+    if (exact := gaussian.exact_mu(loss)) is not None:
         return gaussian.gdp_epsilon(exact, delta)
     if delta < _SMALLEST_DELTA:
         return renyi.renyi_epsilon(loss, delta)

@@ -61,8 +61,7 @@ def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     """The plan with its noise: the override of the settings, or calibrated by the plan's mode."""
     if plan.mechanism.noise_rule is NoiseRule.NONE or plan.mechanism.claimed_unit is None:
         return plan
-    override = plan.settings.noise_multiplier
-    if override is not None:
+    if (override := plan.settings.noise_multiplier) is not None:
         return with_noise_multipliers(plan, [override / sound.shares(plan)] * len(plan.silos))
     if plan.settings.mode is AccountingMode.SOUND:
         return _sound(plan, plan.mechanism.claimed_unit)
@@ -77,11 +76,9 @@ def _of_size(plan: PrivacyPlan) -> PrivacyPlan:
     """The plan; PrivacyError where no accountant could compose it."""
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         return plan
-    steps = plan.rounds * max(silo.steps_per_round for silo in plan.silos)
-    if steps > _MOST_STEPS:
+    if (steps := plan.rounds * max(silo.steps_per_round for silo in plan.silos)) > _MOST_STEPS:
         raise expected("local steps of a silo in all rounds", steps, f"at most {_MOST_STEPS:,}", PrivacyError)
-    rarest = min(silo.sampling_probability for silo in plan.silos)
-    if rarest < _RAREST:
+    if (rarest := min(silo.sampling_probability for silo in plan.silos)) < _RAREST:
         raise expected("the sampling probability", rarest, f"at least {_RAREST:g}", PrivacyError)
     return plan
 

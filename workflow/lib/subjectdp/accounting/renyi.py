@@ -206,8 +206,7 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     top = shift.sensitivities[-1]
     # The step must resolve a Gaussian of width sigma over a reach that grows with the order.
     low, high = -(order - 1) * top - _REACH * sigma, order * top + _REACH * sigma
-    count = max(_NODES, int((high - low) / sigma * 16) + 1)
-    if count > _MOST_NODES:
+    if (count := max(_NODES, int((high - low) / sigma * 16) + 1)) > _MOST_NODES:
         return math.inf
     points = np.linspace(low, high, count)
     log_ratio = _log_likelihood_ratio(points, sigma, shift)
@@ -224,8 +223,7 @@ def _turned_divergence(order: float, sigma: float, shift: Turned) -> float:
     moved, q = shift.sensitivities[1], shift.probabilities[1]
     low = 1.0 - moved / 2
     high = max(1.0, 1.0 + (order - 1) * moved, order * 1.0) + _REACH * sigma
-    count = max(_NODES, int((high - low) / sigma * 64) + 1)
-    if count > _MOST_NODES:
+    if (count := max(_NODES, int((high - low) / sigma * 64) + 1)) > _MOST_NODES:
         return math.inf
     points, width = np.linspace(low, high, count, retstep=True)
     absent = math.log1p(-q) - 0.5 * (points / sigma) ** 2
@@ -314,8 +312,7 @@ def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -
         moments = logsumexp(np.log(weights) + powers * (powers - 1) / 2 * (values / sigma) ** 2, axis=1)
         return np.asarray(moments / (np.asarray(orders) - 1))
     moved = values > 0
-    chance = float(weights[moved].sum())
-    if chance == 0.0:
+    if (chance := float(weights[moved].sum())) == 0.0:
         return np.zeros(len(orders))
     squares = values[moved] ** 2 / (2 * sigma**2)
     log_weights = np.log(weights[moved] / weights[moved].sum())

@@ -289,8 +289,7 @@ class Algorithm:
 
         Raises ConfigError for integer noise and PrivacyError for clipping or trust that no round of the algorithm has.
         """
-        found = [rule for rule in self.rounds if rule.executes(plan)]
-        if found:
+        if found := [rule for rule in self.rounds if rule.executes(plan)]:
             return found[0]
         if plan.settings.noise_distribution is NoiseDistribution.SKELLAM:
             raise expected("joint.noise", "skellam", f"gaussian with algorithm {self.name}")
@@ -347,8 +346,7 @@ def _unread(found: Algorithm) -> Iterator[SubjectDPError]:
         "subject.weights": any(facts.shared_budget for facts in found.mechanisms),
         "joint.clipping": found.of_updates is not None,
     }
-    unread = [key for key, read in reading.items() if not read and found.reads_key(key)]
-    if unread:
+    if unread := [key for key, read in reading.items() if not read and found.reads_key(key)]:
         yield expected(f"reads of {name}", found.reads, f"without {', '.join(unread)}, which its facts have no use for")
 
 

@@ -70,8 +70,7 @@ class Padding:
         items = [self._loader.dataset[place] for place in places]
         whole = inputs_and_targets(self._loader.collate_fn(items), self.device)
         alone = [(i, inputs_and_targets(self._loader.collate_fn([item]), self.device)) for i, item in enumerate(items)]
-        padded = [each for each in alone if _sizes(each[1]) != _sizes(whole)]
-        if padded:
+        if padded := [each for each in alone if _sizes(each[1]) != _sizes(whole)]:
             padded.sort(key=lambda each: sum(tensor.numel() for tensor in tensors_in(each[1])))
             self.check(whole, padded[:TRIED])
             self._tried = size

@@ -283,8 +283,7 @@ def clip_sum(
         clip_norm = number("clip_norm", clip_norm)
     check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
-    items = number_of(targets)
-    if not items:
+    if not (items := number_of(targets)):
         raise expected("inputs", "no items", "at least one item")
     if number_of(inputs) != items:
         raise expected("inputs", f"{number_of(inputs)} items", f"as many items as targets, {items}")
@@ -329,8 +328,7 @@ def _planned(owners: NDArray[np.int64], batch_size: int, settings: PrivacySettin
 
 def _coin(subjects: int, batch_size: int, settings: PrivacySettings) -> float:
     """The probability of each subject to be drawn: public, whatever the number of items."""
-    wanted = settings.subjects_per_step
-    if wanted is None:
+    if (wanted := settings.subjects_per_step) is None:
         return min(batch_size, subjects) / subjects
     if not 1 <= wanted <= subjects:
         raise expected("subjects_per_step", wanted, f"from 1 to the {subjects} subjects")
@@ -341,8 +339,7 @@ def check_parameters(module: nn.Module) -> None:
     """Raises ModelError for parameters that cannot live in one float32 vector."""
     if not isinstance(module, nn.Module):
         raise expected("module", type(module).__name__, "an nn.Module of torch", ModelError)
-    parameters = trained_parameters(module)
-    if not parameters:
+    if not (parameters := trained_parameters(module)):
         raise ModelError("Expected a module with parameters that require a gradient.")
     if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
         raise ModelError("Expected a module as it was before torch.jit: its layers cannot be seen.")

@@ -111,7 +111,8 @@ class PrivateStep:
         """The output without a graph; :meth:`backward` runs each part again, under the same state of the generators."""
         pieces, sizes, device = [], [], self.engine.flat.vector.device
         for part in parts:
-            self._passes.append(_Pass(part, None, _generators(device)))
+            cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+            self._passes.append(_Pass(part, None, (torch.get_rng_state(), *cuda)))
             given = taken(inputs, part.items)
             sizes.append((number_of(given),))
             output, _ = self.engine.record(given)  # its graph goes at once
@@ -327,10 +328,6 @@ class PlainPassGuard:
         return PlainPassGuard, ()
 
 
-def _generators(device: torch.device) -> tuple[Tensor, ...]:
-    return torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
-
-
 @contextmanager
 def _generators_at(states: tuple[Tensor, ...], device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -488,8 +485,7 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
     """The criterion that returns losses, and the reduction that it had."""
     if isinstance(criterion, nn.Module) and any(each.requires_grad for each in criterion.parameters()):
         raise ModelError("Expected a criterion without parameters to train: make them the module's, or freeze them.")
-    reduction = getattr(criterion, "reduction", None)
-    if reduction is not None:
+    if (reduction := getattr(criterion, "reduction", None)) is not None:
         criterion = copy.copy(criterion)
         try:
             criterion.reduction = "none"

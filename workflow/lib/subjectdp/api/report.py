@@ -178,8 +178,7 @@ class Spending:
         plan = self._so_far(delta)
         if self.steps == 0:
             return 0.0
-        rests_on = condition(plan, *UNITS[unit])
-        if rests_on is not None:
+        if (rests_on := condition(plan, *UNITS[unit])) is not None:
             warnings.warn(f"This epsilon of a {unit} is conditional: {rests_on}.", stacklevel=2)
         return unit_epsilon(plan, *UNITS[unit])
 

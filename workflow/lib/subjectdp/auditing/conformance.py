@@ -297,8 +297,7 @@ class _Bench:
         at = self._with_silos(steps_per_round=steps)
         rows = [at.release(self.probe, NOISE, r) - at.release(self.probe, 0.0, r) for r in (1, 2)]
         drawn = torch.cat(rows).double().numpy() / math.sqrt(2 if several else 1)
-        bare = int((drawn == 0).any(axis=0).sum())
-        if bare:
+        if bare := int((drawn == 0).any(axis=0).sum()):
             yield Check(False, f"noise: {bare} of {PARAMETERS} coordinates have none")
         measured = float(np.sqrt(np.mean(drawn**2)))
         near = abs(measured / stated - 1) <= _Z / math.sqrt(2 * drawn.size)
@@ -318,8 +317,7 @@ class _Bench:
         for length, words in ((lengths[0], "a release"), (lengths[3], "a step on an empty mini-batch")):
             if not length.all():
                 return Check(False, f"noise: {words} has none")
-        change = float((lengths / lengths[0] - 1).abs().max())
-        if change <= 0.01:
+        if (change := float((lengths / lengths[0] - 1).abs().max())) <= 0.01:
             return Check(True, "divisor: public, the noise of a release is the same on other data")
         words = f"other data change the noise of a release by {100 * change:.0f} %"
         return Check(False, f"divisor: not public, {words}")

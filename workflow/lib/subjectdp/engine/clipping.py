@@ -271,8 +271,7 @@ class ClippingEngine:
         return into, norms
 
     def _add_large_group(self, inputs: Inputs, labels: Any, clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
-        weights = clip.weights
-        if weights is not None:
+        if (weights := clip.weights) is not None:
             kept = weights != 0.0
             inputs, labels, weights = taken(inputs, kept), taken(labels, kept), weights[kept]
         gradient = self.gradient_sum(inputs, labels, weights)

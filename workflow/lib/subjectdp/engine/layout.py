@@ -62,8 +62,7 @@ def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Lay
     The model has no dropout; what it keeps of a pass is changed (:func:`subjectdp.engine.probe.find_layout`). Raises
     ModelError for a model that mixes items, or that takes another path for other numbers of items.
     """
-    items = number_of(inputs)
-    if items <= _FEWEST:
+    if (items := number_of(inputs)) <= _FEWEST:
         raise ModelError(f"Expected at least {_FEWEST + 1} items to try the model on, got {items}.")
     alone: tuple[str, ...] = ()
     first: NotFollowed | None = None

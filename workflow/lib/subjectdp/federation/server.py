@@ -155,8 +155,7 @@ class Silos:
             asked = {self.homes[silo]: request for silo in missing if silo in self.homes}
             replies = self.link.ask(asked, min(self.file.ask_again_seconds, max(1.0, end - time.monotonic())))
             for silo in missing:
-                reply = replies.get(self.homes.get(silo, -1))
-                if reply is None:
+                if (reply := replies.get(self.homes.get(silo, -1))) is None:
                     self.homes.pop(silo, None)  # it may come back as another machine
                 else:
                     found[silo] = self._release(reply, model, silo, round_)

@@ -121,8 +121,7 @@ class Grid:
     def variance(self, noise_multiplier: float) -> float:
         """Variance of the integer noise, in squared steps; PrivacyError above the sampler's limit (fewer bits lower
         it)."""
-        variance = skellam_variance(noise_multiplier, self.l2, self.dimension)
-        if variance > LARGEST_VARIANCE:
+        if (variance := skellam_variance(noise_multiplier, self.l2, self.dimension)) > LARGEST_VARIANCE:
             raise PrivacyError(
                 f"Expected integer noise of variance at most 2^90 on a grid of step {self.step:g}, got {variance:.3g} "
                 f"for noise multiplier {noise_multiplier:g}. Lower joint.bits."
@@ -187,8 +186,7 @@ def modular_sum(parts: Iterable[Integers], modulus: int = RING) -> Integers:
     if total is None:
         raise expected("vectors to sum", 0, "at least one", DataError)
     nearest = np.where(total > (modulus - 1) // 2, total - modulus, total)
-    wrapped = int(np.count_nonzero(np.abs(real - nearest) > modulus / 2))
-    if wrapped:
+    if wrapped := int(np.count_nonzero(np.abs(real - nearest) > modulus / 2)):
         raise DataError(
             f"Expected sums that a ring of {modulus} integers holds, {wrapped} of {len(total)} entries wrapped around. "
             "Lower joint.bits, training.local_steps or training.batch_size."

@@ -25,8 +25,7 @@ def budget_weights(counts: NDArray[np.int64], rule: BudgetWeights, trust: TrustM
     bound on a subject's silos. PrivacyError for a subject at more of them, or weights beyond the budget.
     """
     held = counts > 0
-    most = int(held.sum(axis=0).max(initial=0))
-    if most > most_silos:
+    if (most := int(held.sum(axis=0).max(initial=0))) > most_silos:
         raise expected("silos of one subject", most, f"at most {most_silos}, the plan's bound", PrivacyError)
     shares = (counts if rule is BudgetWeights.PROPORTIONAL else held).astype(np.float64)
     norm = np.full(counts.shape[1], float(most_silos))

@@ -88,8 +88,7 @@ def _items_on_device(
     inputs: RunInputs, model: torch.nn.Module, device: torch.device, cache_dir: Path | str | None
 ) -> DeviceDataset:
     run, partition, prepared = inputs.run, inputs.partition, inputs.prepared
-    compute = fixed_features(model)
-    if compute is None:
+    if (compute := fixed_features(model)) is None:
         return DeviceDataset(prepared, device)
     kept = None
     if cache_dir is not None and device.type == "cpu":

@@ -42,8 +42,7 @@ class FeatureCache:
 
     def table(self, items: int, compute: Callable[[], Tensor]) -> Tensor:
         """The kept features of ``items`` items, or those of ``compute()``, a CPU tensor, which are then kept."""
-        kept = self._read(items)
-        if kept is not None:
+        if (kept := self._read(items)) is not None:
             return torch.from_numpy(kept)
         made = compute()
         content = made.contiguous().numpy().data.cast("B")

@@ -306,8 +306,7 @@ def _rows(columns: Mapping[str, Tensor]) -> list[StepRow]:
 def run_secret(checkpoints: Path) -> int:
     """The secret of the run that was stopped here, else a new one; no checkpoint survives without its secret.
     Raises StorageError where the file cannot be written, or others may read it."""
-    secret = _read_secret(checkpoints / SECRET)
-    if secret is None:
+    if (secret := _read_secret(checkpoints / SECRET)) is None:
         shutil.rmtree(checkpoints, ignore_errors=True)
         secret = secrets.token_bytes(BYTES)
         _write_secret(checkpoints / SECRET, secret)

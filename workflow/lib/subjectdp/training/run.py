@@ -143,8 +143,7 @@ def _begin(run: Run) -> Snapshot:
     # the state to continue from; outputs of earlier attempts go
     for path in (*(run.folder / name for name in (MANIFEST, *RESULT_FILES)), *run.folder.glob(".*.tmp*")):
         path.unlink(missing_ok=True)
-    before = run.checkpoints.latest()
-    if before is None:
+    if (before := run.checkpoints.latest()) is None:
         (run.folder / PROGRESS).unlink(missing_ok=True)
         if (run.folder / LOG).exists():
             os.truncate(run.folder / LOG, 0)  # and not removed: the job may be writing to it

@@ -31,9 +31,8 @@ def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettin
 
     As published, each silo's σ follows the paper's accounting for that silo. In sound mode item-level noise is
     calibrated for each silo on its own (their items are disjoint); subject-level noise is one σ common to all,
-    calibrated on the composition over every silo that may hold a subject.
-
-    Raises ConfigError for settings that do not fit the facts, PrivacyError for what cannot be accounted for.
+    calibrated on the composition over every silo that may hold a subject. Raises ConfigError for settings that do not
+    fit the facts, PrivacyError for what cannot be accounted for.
     """
     return with_prediction(with_plan_noise(draft_plan(mechanism, facts, settings), facts), facts)
 

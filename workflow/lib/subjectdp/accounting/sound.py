@@ -357,7 +357,7 @@ def _rounds_charged(plan: PrivacyPlan, shift: Shift) -> int:
 
     Where silos take turns, its parts c_i add up to at most what one silo's rounds would give the whole budget: Σ_i of
     rounds times c_i² (or (Σ c_i)² in a sum, at most Σ c_i) is at most the largest number of rounds. That is an argument
-    on Gaussians: under coins (more than one atom) every round counts.
+    on Gaussians: under coins every round counts.
     """
     if len(shift.sensitivities) > 1:
         return plan.rounds

@@ -255,9 +255,8 @@ def condition(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> str | N
 def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:
     """ε, the accountant that proves it, and the losses that it is proven of.
 
-    A bound for a subject over all its silos holds at one of them: it is taken where it is smaller, since the grid of an
-    ε of thousands may round the one further up than the other. Not where silos share a subject's budget: what leaves
-    one of them changes the weights, or the coin, of what stays at the others.
+    A bound for a subject over all its silos holds at one of them: it is taken where it is smaller, as the grid of an ε
+    of thousands may round. Not where silos share a subject's budget: what leaves one changes what stays at the others.
     """
     one = _accounted(plan, unit, every_silo)
     several = plan.silos_per_subject > 1 and not plan.mechanism.shared_budget

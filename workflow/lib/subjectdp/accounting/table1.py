@@ -25,8 +25,8 @@ class Row:
     """One cell of the paper's table. ``epsilon``: the paper's accounting at ``sigma_total``, the noise of the sum.
 
     ``epsilon_tight``: PLD of Gaussian noise with it, as if Theorem 4.7 were true. ``epsilon_sound``: the proven ε; for
-    more than one local step each party's own noise alone counts, because Theorem 4.7 has a counterexample there.
-    ``epsilon_lower``: ε of the counterexample's released sum: no proof can give less.
+    more than one local step each party's own noise alone counts. ``epsilon_lower``: of the counterexample; no proof
+    gives less.
     """
 
     local_steps: int

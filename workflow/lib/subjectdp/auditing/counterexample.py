@@ -1,18 +1,16 @@
 """A counterexample to joint noise over several local steps (arXiv 2407.19286, Theorem 4.7), executed.
 
 One silo holds the target, an item with a linear loss (gradient C). The items of the other silos have the loss ‖θ -
-θ₀‖²/(2γ) around the round's starting model θ₀. One local step of rate γ takes such a silo back to θ₀, whatever noise
-it added before, so the released sum contains only the noise of its last step. The variance of the sum is σ²C²(S + N -
-1) instead of the claimed σ²C²NS, while the target adds C in each step that samples it.
+θ₀‖²/(2γ) around the round's starting model θ₀. One local step of rate γ takes such a silo back to θ₀, whatever noise it
+added before, so the released sum contains only the noise of its last step. The variance of the sum is σ²C²(S + N - 1)
+instead of the claimed σ²C²NS, while the target adds C in each step that samples it.
 
-Every assumption of the theorem holds: gradients are clipped item by item (those of the other silos are far below C),
-all silos share γ, C, σ, S and the sampling probability, the data are disjoint, and each step draws new noise. The
-proof fails: Lemma 4.5 composes adaptively over *released* sums, but a silo's later gradients depend on its own noise,
-which is not released.
+Every assumption of the theorem holds: gradients are clipped item by item, all silos share γ, C, σ, S and the sampling
+probability, the data are disjoint, and each step draws new noise. The proof fails: Lemma 4.5 composes adaptively over
+*released* sums, but a silo's later gradients depend on its own noise, which is not released.
 
 The rounds execute the algorithm's own ``local_step`` and ``aggregate``, many independent rounds at a time in one
-dimension. Lower bounds are Monte Carlo with exact confidence limits. The analysis above only chooses the attack's
-threshold, before any run; no bound depends on it.
+dimension. Lower bounds are Monte Carlo with exact confidence limits; the analysis only chooses the attack's threshold.
 """
 
 from collections.abc import Iterator, Sequence

@@ -242,9 +242,8 @@ def noise_level_leak(plan: PrivacyPlan, parameters: int, steps: int, runs: int, 
 def divisor_leak(subjects: int, parameters: int, runs: int, delta: float, seed: int) -> LowerBound:
     """Presence of one subject, inferred from a step that is divided by the realised number of subjects (v3).
 
-    The divisor is ``subjects`` without the subject and one more with it; the noise shrinks by that ratio. The test,
-    fixed beforehand, says "present" if the squared norm lies below its mean without the subject by at least 4 standard
-    deviations and at least half of the gap.
+    The noise shrinks where the divisor is ``subjects`` + 1. The test, fixed beforehand, says "present" if the squared
+    norm lies below its mean without the subject by at least 4 standard deviations and at least half of the gap.
     """
     low, high = float(subjects + 1) ** -2 * parameters, float(subjects) ** -2 * parameters
     deviation = high * math.sqrt(2.0 / parameters)

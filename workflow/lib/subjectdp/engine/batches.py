@@ -1,8 +1,8 @@
 """What a model takes: one tensor, several (a tuple or list), or named ones (a mapping), items first; groups of items.
 
-A group is clipped as one. Its gradient is the sum over its items, so that a layer rule for one item with T positions
-also serves for one group of m items with m·T positions. Items of a part of a batch are sorted by the size of their
-group, then by group; groups of equal size form a :class:`Run`.
+A group is clipped as one. Its gradient is the sum over its items, so that a layer rule for T positions serves a group
+of m items with m·T positions. Items of a part are sorted by the size of their group; groups of equal size form a
+:class:`Run`.
 """
 
 from __future__ import annotations

@@ -83,15 +83,9 @@ def errors_and_norms(
 ) -> bool:
     """Gradients of the items' cross-entropies and the norms of the layer's gradients; whether all norms are finite.
 
-    Squares are added up in float64, so that a norm's relative error is that of ``lengths`` and of one rounding. Raises
-    IndexError for a label that is none of the classes.
-
-    Args:
-        logits: (classes, B), in C order; become softmax minus one at the label.
-        labels: (B,).
-        lengths: (B,) norms of the layer's inputs.
-        bias: the layer has a bias, whose input is 1.
-        norms: (B,), overwritten; not finite for an item whose gradient is not.
+    ``logits`` (classes, B), in C order, become softmax minus one at the label; ``norms`` (B,) are overwritten, from the
+    ``lengths`` (B,) of the layer's inputs and the input 1 of a bias. Squares are added up in float64: a norm's relative
+    error is that of ``lengths`` and of one rounding. Raises IndexError for a label that is none of the classes.
     """
     for i in range(len(labels)):
         if not 0 <= labels[i] < len(logits):

@@ -180,10 +180,8 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
     """Squared norms of n gradients Σ_t δ_t ⊗ [x_t, 1, ...] of one linear map, by the cheaper of two forms.
 
     Either Σ_{t,s} (δ_t·δ_s)(x_t·x_s + ones), with T² (d_in + d_out) multiplications, or the gradients themselves, with
-    T d_in d_out. For few positions, such as a subject's items, the products are in float64.
-
-    ``delta`` is (n, T, d_out), each of ``inputs`` (n, T, d_k): of maps that share their output (an LSTM's input and
-    state); ``ones``: how many biases there are.
+    T d_in d_out. For few positions the products are in float64. ``delta`` is (n, T, d_out), each of ``inputs`` (n, T,
+    d_k): of maps that share their output (an LSTM's input and state); ``ones``: how many biases there are.
     """
     steps, d_out, d_in = delta.shape[1], delta.shape[2], sum(x.shape[2] for x in inputs)
     if steps * (d_in + d_out) >= d_in * d_out:

@@ -1,8 +1,8 @@
 """The server of a federation: proposes a plan, asks the silos round by round, writes what a run of the pipeline writes.
 
-It runs the loop of ``training.run`` with silos that are elsewhere. A round needs all of its silos: one that does not
-answer is asked again, and gives the same bits if it had answered before; the server gives up after ``wait_minutes``,
-and goes on with the next start. The server sees the silos' releases and public constants, and needs no trust.
+It runs the loop of ``training.run``. A round needs all of its silos: one that does not answer is asked again, and gives
+the same bits if it had answered before; the server gives up after ``wait_minutes``, and goes on with the next start. It
+sees the silos' releases and public constants, and needs no trust.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def read_federation(path: Path | str) -> FederationFile:
 def lead(file: FederationFile, link: Link, report: Callable[[str], None] = log.info) -> Path:
     """Runs a federation to its end; returns the folder of the run, with model, manifest and privacy report.
 
-    Raises SubjectDPError for settings, plan or sample that do not fit, and for a silo that refuses (its own log says
-    why); WorkerError for silos that did not answer in time: the next start goes on after the last whole round.
+    Raises SubjectDPError for what does not fit and for a silo that refuses; WorkerError for silos that did not answer
+    in time: the next start goes on after the last whole round.
     """
     started = time.perf_counter()
     inputs, items = server_inputs(file)

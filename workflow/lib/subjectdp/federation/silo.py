@@ -2,15 +2,12 @@
 
 Order of a round: the request is checked against plan, file and ledger; the round is written into the ledger; the silo
 trains with ``train_silo``, as the simulation does; the release is kept; it is sent. Killed before it was kept, nothing
-has left the silo, and the same request may be answered anew. Later, the same request gets the same bits. Any other
-request for that round is refused. What is refused and why stands in the silo's own log: the server is not told, since
-the reason may depend on people.
+has left the silo, and the same request may be answered anew. Later, the same request gets the same bits, and any other
+for that round is refused. Why stands in the silo's own log: the reason may depend on people.
 
-Whatever the server says, a plan is refused that the silo's own file, data or ledger do not allow. The ledger, durable,
-has a file for each run, written before the first number of a round leaves the silo, under a temporary name, synced and
-renamed: a process that is killed at any moment finds the rounds that it may have released. The newest release is kept,
-so that a server that did not receive it gets the same bits again, which tell nothing new. A damaged file stops all.
-``subjectdp ledger`` and ``subjectdp statement`` read the files.
+Whatever the server says, a plan is refused that the silo's own file, data or ledger do not allow. The ledger has a file
+for each run, written durably before the first number of a round leaves the silo, under a temporary name, synced and
+renamed. A damaged file stops all. ``subjectdp ledger`` and ``subjectdp statement`` read the files.
 """
 
 from __future__ import annotations

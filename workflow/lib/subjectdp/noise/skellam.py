@@ -1,20 +1,17 @@
 """Skellam noise on an integer grid: randomised rounding of clipped gradients, integer noise, and conversion back.
 
-Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated Learning" (arXiv 2110.04995),
-with the conditional randomised rounding of Kairouz, Liu and Steinke (arXiv 2102.06387, proposition 4). A gradient
-that is clipped to C becomes a vector of integer multiples of C/2^bits. The sum of independent Skellam variables is
-Skellam, so the noise of several silos adds up exactly.
+Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated Learning" (arXiv 2110.04995), with
+the conditional randomised rounding of Kairouz, Liu and Steinke (arXiv 2102.06387, proposition 4). A gradient that is
+clipped to C becomes a vector of integer multiples of C/2^bits. The noise of several silos adds up exactly.
 
-The noise is calibrated to the sensitivity *after* rounding. It is slightly larger than a Gaussian of the same noise
-multiplier, so that its Rényi divergence does not exceed the Gaussian's at any integer order
-(:func:`skellam_variance`). A noise multiplier from Rényi accounting at integer orders is therefore valid for both.
+The noise is calibrated to the sensitivity *after* rounding, and slightly larger than a Gaussian of the same noise
+multiplier, so that its Rényi divergence is no larger at any integer order (:func:`skellam_variance`): a noise
+multiplier from Rényi accounting at integer orders is valid for both. The sampler uses floating-point Poisson
+generators: research noise.
 
-The sampler uses floating-point Poisson generators: research noise, like the Gaussian one.
-
-Silos add up integers modulo m as secure aggregation does (:func:`modular_sum`): the server learns the sum modulo m and
-nothing else. The protocol is simulated as an ideal functionality. The summands are updates of a round: the signal and
-noise of the local steps of all silos (arXiv 2407.19286, section 4, last paragraph). In a ring of 62 bits they fit at
-any setting that trains. A sum that does not would wrap around, which costs accuracy, never privacy: it stops the run.
+Silos add up integers modulo m, and the server learns that sum alone (:func:`modular_sum`): secure aggregation as an
+ideal functionality. In a ring of 62 bits the updates of a round, signal and noise, fit at any setting that trains. A
+sum that does not would wrap around, which costs accuracy, never privacy: it stops the run.
 """
 
 from __future__ import annotations

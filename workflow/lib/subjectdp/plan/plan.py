@@ -1,8 +1,7 @@
 """The privacy plan: one frozen object that determines sampler, clipping, noise, divisor and accountant.
 
 No other object carries a sampling probability or a noise multiplier. An algorithm declares a :class:`Mechanism`,
-``subjectdp.accounting`` makes a :class:`PrivacyPlan` from it and the facts of a federation, and training executes the
-plan. The enums are also the allowed values of the configuration and of the command line.
+``subjectdp.accounting`` makes a :class:`PrivacyPlan` from it, and training executes the plan.
 """
 
 from collections.abc import Iterator

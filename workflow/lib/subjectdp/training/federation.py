@@ -109,11 +109,10 @@ def restore_optimiser(optimiser: Optimiser, state: dict[str, Tensor], vector: Te
 
 @dataclass(frozen=True)
 class Federation:
-    """The parts of a run that no round changes.
+    """The parts of a run that no round changes: any process with the same federation can train any silo.
 
-    Silos keep no state between rounds: any process with the same federation can train any silo. The engine's parameters
-    are working memory. Raises ConfigError or PrivacyError for an optimiser that does not fit integer noise, or is not
-    linear where the plan counts on it.
+    The engine's parameters are working memory. Raises ConfigError or PrivacyError for an optimiser that does not fit
+    integer noise, or is not linear where the plan counts on it.
     """
 
     rule: RoundRule

@@ -1,14 +1,13 @@
 """What a run records: local steps, evaluated rounds, its progress, and the state that later rounds start from.
 
-The last states are kept on disk, as checkpoints that only a run with the same identity reads. One is two files.
-``round-N.safetensors`` holds the tensors and the table of mini-batches. ``round-N.json``, written after it, holds the
-run's identity, the evaluated rounds, the sha256 of the other file, and its own hash; a checkpoint without its JSON does
-not count. Both are written under a temporary name, synced and renamed, so that a kill at any moment leaves earlier
-checkpoints intact.
+The last states are kept on disk, as checkpoints that only a run with the same identity reads. ``round-N.safetensors``
+holds the tensors and the table of mini-batches. ``round-N.json``, written after it, holds the run's identity, the
+evaluated rounds, the sha256 of the other file, and its own hash; without it there is no checkpoint. Both are synced and
+renamed, so that a kill at any moment leaves earlier checkpoints intact.
 
 Beside them lies the secret of a run with ``privacy.noise_source: secure``: 256 bits that its sampling and noise are
-drawn from, so that a stopped run can go on with the same draws. Its owner alone may read the file. It is deleted, not
-overwritten, when the run ends: what a disk or a snapshot keeps of deleted files is outside this program's reach.
+drawn from, so that a stopped run can go on. Its owner alone may read it. It is deleted, not overwritten, when the run
+ends: what a disk keeps of deleted files is outside this program's reach.
 """
 
 import json

@@ -161,8 +161,8 @@ def train(run: Run, before: Snapshot, started: float) -> Snapshot:
     """The rounds after ``before``, evaluated every ``training.evaluate_every`` rounds and after the last; the run after
     it.
 
-    ``started`` is when this process began (``time.perf_counter``). Raises Stopped where a signal came; the checkpoint
-    of the last whole round is written.
+    ``started`` is when this process began. Raises Stopped where a signal came, with the checkpoint of the last whole
+    round.
     """
     reached, steps = before, StepLog(after_step=run.stop.check)
     rounds = run.inputs.plan.rounds

@@ -245,7 +245,8 @@ class PrivateStep:
         if wrong or self._flags.setdefault(kind, others) != others:
             raise PrivacyError(
                 f"Expected tensors that the private loader drew, and the same flags in each step, as {kind}, got "
-                f"{(wrong or others)[0]!r}: it may have been read from the items. Put constants into the module."
+                f"{(wrong or others or ['none'])[0]!r}: it may have been read from the items. Put constants into the "
+                "module."
             )
 
     def _check_loaded(self, given: Any, kind: str) -> None:

@@ -549,7 +549,10 @@ def test_a_collate_fn_that_leaves_items_out_is_refused() -> None:
         return default_collate([each for each in items if not each[0].isnan().any()])
 
     loop = Loop(data_loader=DataLoader(TensorDataset(inputs, TARGETS), ITEMS, collate_fn=whole))
-    with pytest.raises(ConfigError, match="items of a batch to be the 24 that were drawn: leave items out before make_private, got .23.."):
+    with pytest.raises(
+        ConfigError,
+        match="items of a batch to be the 24 that were drawn: leave items out before make_private, got .23..",
+    ):
         loop.step()
 
 
@@ -673,6 +676,8 @@ def test_numbers_read_from_the_items_are_refused_and_flags_stay_as_they_were() -
     (inputs, targets), *_ = loop.loader.take(1)
     with pytest.raises(PrivacyError, match="same flags in each step"):
         loop.private(inputs, halve=bool(inputs.mean() > 9))
+    with pytest.raises(PrivacyError, match="same flags in each step"):
+        loop.private(inputs)
     outputs = loop.private(inputs, halve=True)
     with pytest.raises(PrivacyError, match="as outputs"):
         loop.loss((outputs, float(inputs.max())), targets)

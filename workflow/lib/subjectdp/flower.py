@@ -1,7 +1,6 @@
-"""Flower as the carrier of a federation's messages.
+"""Flower as the carrier of a federation's messages. Needs ``pip install 'subjectdp[pipeline,flower]'``.
 
 ``ClientApp`` passes bytes on to the silo's own process and reads nothing in them; ``ServerApp`` leads the federation.
-Needs ``pip install 'subjectdp[pipeline,flower]'``.
 """
 
 from __future__ import annotations
@@ -58,9 +57,8 @@ class FlowerLink:
     def ask(self, requests: Mapping[int, bytes], seconds: float) -> dict[int, bytes]:
         if not requests:
             return {}
-        messages = [
-            Message(_record(content), dst_node_id=node, message_type="train") for node, content in requests.items()
-        ]
+        records = ((node, _record(content)) for node, content in requests.items())
+        messages = [Message(record, dst_node_id=node, message_type="train") for node, record in records]
         waiting, replies = set(self._grid.push_messages(messages)), dict[int, bytes]()
         end = time.monotonic() + seconds
         while waiting and time.monotonic() < end:

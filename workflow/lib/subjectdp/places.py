@@ -51,22 +51,18 @@ def prepared_dir(data_key: str, results: str = RESULTS) -> str:
 
 
 def prepared_file(data_key: str, name: str, results: str = RESULTS) -> str:
-    """One file of the prepared data set."""
     return f"{prepared_dir(data_key, results)}/{name}"
 
 
 def prepared_files(data_key: str, results: str = RESULTS) -> list[str]:
-    """All files of the prepared data set."""
     return [prepared_file(data_key, name, results) for name in PREPARED_FILES]
 
 
 def partition_dir(partition_id: str, results: str = RESULTS) -> str:
-    """Folder of a partition."""
     return f"{results}/partitions/{partition_id}"
 
 
 def partition_file(partition_id: str, name: str, results: str = RESULTS) -> str:
-    """One file of a partition."""
     return f"{partition_dir(partition_id, results)}/{name}"
 
 
@@ -81,7 +77,6 @@ def run_dir(run_id: str, results: str = RESULTS) -> str:
 
 
 def run_file(run_id: str, name: str, results: str = RESULTS) -> str:
-    """One file of a run."""
     return f"{run_dir(run_id, results)}/{name}"
 
 
@@ -96,7 +91,6 @@ def table_file(scenario: str, table: str, results: str = RESULTS) -> str:
 
 
 def figure_dir(scenario: str, figure: str, results: str = RESULTS) -> str:
-    """Folder of a figure's panels."""
     return f"{scenario_dir(scenario, results)}/figures/{figure}"
 
 

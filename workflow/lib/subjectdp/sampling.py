@@ -4,7 +4,6 @@ The draws are keyed by (root seed, round, silo, step) and by nothing else: not b
 all algorithms of one seed see the same mini-batches if their sampling probability and silo are the same.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,17 +34,18 @@ class BatchStatistics(NamedTuple):
 def poisson_positions(generator: np.random.Generator, n_items: int, probability: float) -> NDArray[np.int64]:
     """Sorted positions in 0..n_items-1, each included independently with ``probability`` (Poisson sampling).
 
-    Draws a size K ~ Binomial(n, q), then a uniform K-subset. The distribution is that of n independent coins: a given
-    set of k positions has probability C(n,k) q^k (1-q)^(n-k) / C(n,k) = q^k (1-q)^(n-k). This takes O(K) random numbers
-    instead of O(n).
+    A size K ~ Binomial(n, q), then a uniform K-subset: a given set of k positions has probability C(n,k) q^k
+    (1-q)^(n-k) / C(n,k) = q^k (1-q)^(n-k), as by n coins, from O(K) random numbers.
     """
     size = int(generator.binomial(n_items, probability))
-    return _subset(generator, n_items, size)
+    return fixed_positions(generator, n_items, size)
 
 
 def fixed_positions(generator: np.random.Generator, n_items: int, size: int) -> NDArray[np.int64]:
     """Sorted positions in 0..n_items-1, exactly ``size`` of them, uniform without replacement."""
-    return _subset(generator, n_items, size)
+    chosen = generator.choice(n_items, size=size, replace=False, shuffle=False).astype(np.int64, copy=False)
+    chosen.sort()
+    return chosen
 
 
 def sample_items(
@@ -53,12 +53,9 @@ def sample_items(
 ) -> NDArray[np.int64]:
     """The mini-batch of one step: int64 positions into the silo's items, ascending, without repeats.
 
-    Poisson takes each item independently with the plan's sampling probability (the batch may be empty);
-    fixed-size takes exactly ``batch_size`` items without replacement.
-
-    Raises:
-        PrivacyError: the silo does not hold the plan's number of items, or its probability is not in (0, 1].
-        ConfigError: a fixed batch larger than the silo.
+    Poisson takes each item independently with the plan's sampling probability; fixed-size takes exactly ``batch_size``.
+    Raises PrivacyError for a silo without the plan's number of items or a probability outside (0, 1], ConfigError for a
+    fixed batch larger than the silo.
     """
     if n_items != plan_silo.items:
         raise expected(f"items of silo {key.silo}", n_items, f"the plan's {plan_silo.items}", PrivacyError)
@@ -68,22 +65,19 @@ def sample_items(
             raise expected("training.batch_size", batch_size, f"1 to {n_items}, the items of silo {key.silo}")
         return fixed_positions(generator, n_items, batch_size)
     probability = plan_silo.sampling_probability
-    if not (math.isfinite(probability) and 0.0 < probability <= 1.0):
+    if not 0.0 < probability <= 1.0:
         raise expected(f"sampling probability of silo {key.silo}", probability, "in (0, 1]", PrivacyError)
     return poisson_positions(generator, n_items, probability)
 
 
 def sample_silos(n: int, s: int | None, seed: int, round_: int) -> NDArray[np.int64]:
-    """The ``s`` of ``n`` silos that take part in a round, ascending, uniform without replacement; all if ``s`` is None.
-
-    Raises:
-        ConfigError: s is not in 1..n.
-    """
+    """The ``s`` (None: all) of ``n`` silos that take part in a round, ascending, uniform; ConfigError for s not in
+    1..n."""
     if s is None:
         return np.arange(n, dtype=np.int64)
     if not 1 <= s <= n:
         raise expected("training.silos_per_round", s, f"1 to {n}, the number of silos (partition.silos)")
-    return _subset(numpy_generator(seed, Purpose.SILO_SAMPLING, round_), n, s)
+    return fixed_positions(numpy_generator(seed, Purpose.SILO_SAMPLING, round_), n, s)
 
 
 def silos_of_round(n: int, settings: PlanSettings, seed: int, round_: int) -> NDArray[np.int64]:
@@ -100,30 +94,14 @@ def batch_statistics(subjects_of_batch: NDArray[np.integer[Any]]) -> BatchStatis
     return BatchStatistics(len(subjects_of_batch), int(np.count_nonzero(sizes)), int(sizes.max()))
 
 
-def _subset(generator: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
-    """A uniform ``size``-subset of 0..n-1, ascending, so that the items are read in order."""
-    chosen = generator.choice(n, size=size, replace=False, shuffle=False).astype(np.int64, copy=False)
-    chosen.sort()
-    return chosen
-
-
 def subjects_of_round(subjects: int, probability: float, seed: int, round_: int, *place: int) -> NDArray[np.bool_]:
-    """(subjects,) bool: who takes part: each subject whose coin says so.
-
-    Args:
-        subjects: number of subjects of the whole federation.
-        probability: q_s of the plan, in (0, 1].
-        place: silo and step, if each draws its own coins.
-
-    Raises:
-        PrivacyError: a probability outside (0, 1].
-    """
-    if not (math.isfinite(probability) and 0.0 < probability <= 1.0):
+    """(subjects,) bool: who takes part, each by its own coin of probability q_s (PrivacyError outside (0, 1]).
+    ``place``: silo and step, if each draws its own coins."""
+    if not 0.0 < probability <= 1.0:
         raise expected("sampling probability of subjects", probability, "in (0, 1]", PrivacyError)
     if probability == 1.0:
         return np.ones(subjects, np.bool_)
-    coins = numpy_generator(seed, Purpose.SUBJECT_SAMPLING, round_, *place)
-    return coins.random(subjects) < probability
+    return numpy_generator(seed, Purpose.SUBJECT_SAMPLING, round_, *place).random(subjects) < probability
 
 
 def items_of_subjects(
@@ -131,13 +109,8 @@ def items_of_subjects(
 ) -> NDArray[np.int64]:
     """Positions, ascending, of the chosen subjects' items at a silo: all, or at most ``most`` of each subject's.
 
-    Args:
-        owners: (items,) the subject of each of the silo's items.
-        chosen: (subjects,) who takes part.
-        most: G, drawn uniformly without replacement for each subject; None: all items.
-
-    Raises:
-        PrivacyError: ``most`` below 1.
+    ``owners`` (items,) are the items' subjects, ``chosen`` (subjects,) says who takes part. ``most`` are drawn
+    uniformly without replacement; PrivacyError below 1.
     """
     positions = np.flatnonzero(chosen[owners]).astype(np.int64, copy=False)
     if most is None:

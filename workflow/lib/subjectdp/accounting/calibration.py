@@ -34,12 +34,12 @@ def calibrate_noise_multiplier(
     guess: float | None = None,
     resolution: float = FINAL,
 ) -> float:
-    """The noise multiplier that, common to all parts of ``loss``, gives ε(σ) in [0.999 ε, ε] at δ.
+    """The noise multiplier that, common to all parts of ``loss`` (whose own are ignored), gives ε(σ) in [0.999 ε, ε] at
+    δ.
 
-    The noise multipliers of ``loss`` are ignored. A value is accepted only after the accountant has evaluated its ε at
-    full accuracy, so that the result never exceeds the target. A good ``guess`` shortens the search. A lower
-    ``resolution`` of the grid is faster and gives more noise, never less.
-    Raises ConfigError for an unknown accountant, PrivacyError if no value is found.
+    A value is accepted only after the accountant has evaluated its ε at full accuracy. A good ``guess`` shortens the
+    search. A lower ``resolution`` of the grid is faster and gives more noise, never less. Raises ConfigError for an
+    unknown accountant, PrivacyError if no value is found.
     """
     if not any(part.steps > 0 and part.shift.sensitivities[-1] > 0 for part in loss):
         raise expected("steps of the mechanism", 0, "at least one noisy step", PrivacyError)
@@ -60,8 +60,8 @@ def calibrate_noise_multiplier(
 def calibrate_many(losses: Sequence[PrivacyLoss], epsilon: float, delta: float, accountant: str) -> list[float]:
     """:func:`calibrate_noise_multiplier` of each of many losses that differ by steps and sampling probability.
 
-    Each starts from its central limit, corrected as that of the two before it, so that most need one evaluation, which
-    still certifies each: on the coarse grid, whose ε is about 0.05 % larger.
+    Each starts from its central limit, corrected as those before it, so that most need one evaluation, which certifies
+    each: on the coarse grid, whose ε is about 0.05 % larger.
     """
     result: dict[PrivacyLoss, float] = {}
     known: list[tuple[int, float, float]] = []  # steps, log q and log of the correction
@@ -71,8 +71,7 @@ def calibrate_many(losses: Sequence[PrivacyLoss], epsilon: float, delta: float, 
         corrected = known[-1][2] if known else 0.0
         if len(known) > 1 and known[-2][0] == steps and known[-2][1] < known[-1][1]:
             corrected += (known[-1][2] - known[-2][2]) * (size - known[-1][1]) / (known[-1][1] - known[-2][1])
-        guess = math.exp(start + corrected)
-        sigma = calibrate_noise_multiplier(loss, epsilon, delta, accountant, guess, SEARCH)
+        sigma = calibrate_noise_multiplier(loss, epsilon, delta, accountant, math.exp(start + corrected), SEARCH)
         reached = epsilon_of(with_noise(loss, sigma), delta, accountant, SEARCH)  # remembered by epsilon_of
         if 0 < reached < math.inf:
             known.append((steps, size, math.log(sigma) - start + math.log(_AIM * epsilon / reached) / _SLOPE))
@@ -165,25 +164,21 @@ def _hash(content: Any) -> str:
 
 
 def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Callable[[], Any]) -> Any:
-    """The stored result for these inputs, or ``compute()`` (JSON-able), which is then stored.
-
-    A file that is corrupt (each carries a hash of its result) or that belongs to other inputs is replaced.
-    """
+    """The stored result for these inputs, or ``compute()`` (JSON-able), stored with its hash in place of any other
+    file."""
     record = {"kind": kind, "inputs": inputs, "versions": versions()}
     key = _hash({**record, "revision": REVISION})
     file = None if folder is None else Path(folder) / f"{key[:32]}.json"
-    stored = None
+    stored = None if file is None else _load(file, inputs)
     if key not in _memory:
-        stored = None if file is None else _load(file, inputs)
         _memory[key] = compute() if stored is None else stored
     value = _memory[key]
-    if file is not None and stored is None and _load(file, inputs) is None:
+    if file is not None and stored is None:
         atomic.write_json(file, {**record, "value": value, "sha256": _hash(value)})
     return value
 
 
 def forget() -> None:
-    """Empties the cache in memory."""
     _memory.clear()
 
 

@@ -75,8 +75,7 @@ def _renyi_or_truncated(loss: PrivacyLoss, delta: float, integer_orders: bool) -
 @lru_cache(maxsize=512)  # a run's statements ask for the same losses again
 def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
     """The closed form if there is one, the Rényi bound if δ is too small for a grid, else the PLD."""
-    exact = gaussian.exact_mu(loss)
-    if exact is not None:
+    if (exact := gaussian.exact_mu(loss)) is not None:
         return gaussian.gdp_epsilon(exact, delta)
     if delta < _SMALLEST_DELTA:
         return renyi.renyi_epsilon(loss, delta)
@@ -91,20 +90,16 @@ def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:
     bound = renyi.rough_bound(loss, delta) if mu > _LARGE_MU else 0.0
     if bound > _LARGEST_EPSILON:
         return min(bound, truncated_tail_bound(loss, delta, large_epsilon))
-    grid = grid_width(loss, mu, resolution)
-    epsilon = pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * bound))
+    epsilon = pld_epsilon(loss, delta, max(grid_width(loss, mu, resolution), _RELATIVE_GRID * bound))
     return epsilon if math.isfinite(epsilon) else renyi.rough_bound(loss, delta)
 
 
 def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
     """The PLD on a grid for ε in the thousands: coarse against 1, fine against the spread of a step's loss.
-
-    Where a loss without its far tails is too small for that, the grid is that of a smaller ε.
-    """
+    Where a loss without its far tails is too small for that, the grid is that of a smaller ε."""
     finest = min(renyi.loss_spread(part.noise_multiplier, part.shift) for part in loss) / _POINTS_A_SPREAD
     widest = max(part.shift.sensitivities[-1] ** 2 / part.noise_multiplier**2 for part in loss)
-    coarse = max(finest, _WINDOW * _total_spread(loss) / _MOST_POINTS, widest / _MOST_POINTS)
-    epsilon = pld_epsilon(loss, delta, coarse)
+    epsilon = pld_epsilon(loss, delta, max(finest, _WINDOW * _total_spread(loss) / _MOST_POINTS, widest / _MOST_POINTS))
     if math.isfinite(epsilon):
         return epsilon
     grid = grid_width(loss, gaussian.clt_mu(loss), FINAL)
@@ -117,9 +112,7 @@ def _total_spread(loss: PrivacyLoss) -> float:
 
 def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
     """The grid width of the PLD: fine against one step's loss, since rounding adds variance at each step.
-
-    A rare item has a rare large loss and else next to none: against their spread a grid would take gigabytes.
-    """
+    A rare item has a rare large loss and else next to none: against their spread a grid would take gigabytes."""
     per_step = min(
         gaussian.step_chi_square(sigma, shift)
         for part in loss
@@ -133,10 +126,7 @@ def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
 
 
 def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
-    """ε at δ from privacy loss distributions on the given grid, composed over unequal parts (pessimistic).
-
-    Infinite where dp-accounting's quotients of masses leave the range of floating-point numbers.
-    """
+    """ε at δ by privacy loss distributions on a grid; infinite where quotients of masses leave the range of floats."""
     if grid > _WIDEST_GRID:
         return math.inf
     steps = [(_step_pld(part.noise_multiplier, part.shift, grid), part.steps) for part in loss]
@@ -156,22 +146,18 @@ def coarse_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
 
 def comparing_grid(loss: PrivacyLoss) -> float:
     """A grid width at which the losses of silos are compared: coarse, and not too fine for ε in the thousands."""
-    widest = _WINDOW * _total_spread(loss) / _COMPARED_POINTS
-    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), widest)
+    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), _WINDOW * _total_spread(loss) / _COMPARED_POINTS)
 
 
 def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float64]]:
     """First grid point and masses of a part's loss if the unit is there; infinite losses count as one above all."""
-    side = composed([(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)])._pmf_remove
-    dense = side.to_dense_pmf()
+    dense = composed([(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)])._pmf_remove.to_dense_pmf()
     return int(dense._lower_loss), np.append(dense._probs, dense._infinity_mass)
 
 
 def truncated_shift(shift: Shift, tail: float) -> tuple[Shift, float]:
-    """The shift given that it is at most c, and P(shift > c), for the smallest value c where that is ≤ ``tail``.
-
-    Shifts on a coin (:mod:`subjectdp.accounting.events`) stay as they are.
-    """
+    """The shift given that it is ≤ c, and P(shift > c), for the smallest c where that is ≤ ``tail``; one on a coin as
+    it is."""
     if type(shift) is not Shift:
         return shift, 0.0
     probabilities = np.asarray(shift.probabilities)
@@ -195,10 +181,7 @@ def truncated(loss: PrivacyLoss, probability: float) -> tuple[PrivacyLoss, float
 def truncated_tail_bound(
     loss: PrivacyLoss, delta: float, bound: Callable[[PrivacyLoss, float], float], share: float = _SHARE
 ) -> float:
-    """ε at δ by ``bound`` of the loss truncated at the cost of ``share`` of δ.
-
-    ``bound`` takes a loss and a δ and returns an ε that holds for them.
-    """
+    """ε at δ by ``bound``, of a loss and a δ, of the loss truncated at the cost of ``share`` of δ."""
     parts, missed = truncated(loss, share * delta)
     moving = tuple(part for part in parts if part.shift.sensitivities[-1] > 0)  # others cost their tail alone
     return (bound(moving, delta - missed) if moving else 0.0) - math.log1p(-missed)

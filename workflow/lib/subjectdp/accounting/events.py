@@ -1,12 +1,9 @@
 """Privacy events: every mechanism of the library as a composition of mixtures of Gaussians.
 
-One noisy step moves the sum by j clip norms with probability p_j (because of sampling) and adds Gaussian noise, so
-the pair N(0, σ²) against Σ_j p_j N(s_j, σ²) dominates it (Charles et al., arXiv 2407.07737; vector shifts are
-dominated by their norms, Choquette-Choo et al., arXiv 2310.15526, corollary 4.7). The plain Gaussian (one atom) and
-the Poisson-subsampled Gaussian (atoms 0 and 1) are special cases, hence one type for all of them.
-
-Sensitivities are in units of the clip norm, standard deviations likewise (noise multipliers). How far a step moves a
-sum is a distribution, of one of four kinds.
+One noisy step moves the sum by j clip norms with probability p_j (because of sampling) and adds Gaussian noise, so the
+pair N(0, σ²) against Σ_j p_j N(s_j, σ²) dominates it (Charles et al., arXiv 2407.07737; vector shifts are dominated by
+their norms, Choquette-Choo et al., arXiv 2310.15526, corollary 4.7). Sensitivities and standard deviations are in units
+of the clip norm. How far a step moves a sum is a distribution, of one of four kinds.
 
 **Shift.** The unit's removal leaves N(0, σ²); with it, the sum moves by s_j with probability p_j.
 
@@ -60,9 +57,7 @@ class Shift:
     @classmethod
     def of(cls, sensitivities: Iterable[float], probabilities: Iterable[float]) -> Shift:
         """Sorts the atoms, merges equal ones, drops those of probability 0 and normalises the sum to exactly 1.
-
-        Raises PrivacyError when a probability or sensitivity is negative or the sum is not one.
-        """
+        Raises PrivacyError when a probability or sensitivity is negative or the sum is not one."""
         mass: dict[float, float] = {}
         for value, probability in zip(sensitivities, probabilities, strict=True):
             if value < 0 or probability < 0:
@@ -76,11 +71,8 @@ class Shift:
 
     def convolve(self, other: Shift) -> Shift:
         """The distribution of the sum of two independent shifts, trimmed (a subject at two silos, one joint noise)."""
-        values: list[float] = []
-        masses: list[float] = []
-        for value, probability in zip(self.sensitivities, self.probabilities, strict=True):
-            values.extend(value + further for further in other.sensitivities)
-            masses.extend(probability * further for further in other.probabilities)
+        values = [value + further for value in self.sensitivities for further in other.sensitivities]
+        masses = [probability * further for probability in self.probabilities for further in other.probabilities]
         return Shift.of(values, masses).trimmed()
 
     def trimmed(self) -> Shift:
@@ -112,9 +104,7 @@ class Turned(Shift):
 @dataclass(frozen=True)
 class Told(Shift):
     """Shifts that are drawn apart from the unit. The sensitivities and probabilities are those over all draws.
-
-    ``parts``: (probability, releases, shift); a draw may decide over several releases with that shift.
-    """
+    ``parts``: (probability, releases, shift); a draw may decide over several releases with that shift."""
 
     parts: tuple[tuple[float, int, Shift], ...]
 
@@ -124,12 +114,8 @@ class Told(Shift):
         drawn = tuple((float(weight), steps, shift) for weight, steps, shift in parts if weight > 0)
         if len(drawn) == 1 and drawn[0][1] == 1:
             return drawn[0][2]
-        atoms = [
-            (value, weight * p)
-            for weight, _, shift in drawn
-            for value, p in zip(shift.sensitivities, shift.probabilities, strict=True)
-        ]
-        whole = Shift.of((value for value, _ in atoms), (p for _, p in atoms))
+        values = (value for _, _, shift in drawn for value in shift.sensitivities)
+        whole = Shift.of(values, (weight * p for weight, _, shift in drawn for p in shift.probabilities))
         return cls(whole.sensitivities, whole.probabilities, drawn)
 
 
@@ -188,17 +174,13 @@ def subject_sampling_probability(sampling_probability: float, items: int | float
 
 
 def participation(sampling: SamplingMethod, q: float, k: int, items: int) -> list[float]:
-    """P(j of a unit's ``k`` items are in the batch) for j = 0..k.
-
-    Binomial for Poisson sampling; hypergeometric for batches of a fixed size q·items without replacement.
-    """
+    """P(j of a unit's ``k`` items are in the batch), j = 0..k: binomial, or hypergeometric for a fixed size q·items."""
     from scipy import stats
 
     counts = np.arange(k + 1)
     if sampling is SamplingMethod.POISSON:
         return [float(p) for p in stats.binom.pmf(counts, k, q)]
-    batch = fixed_batch_size(q, items)
-    return [float(p) for p in stats.hypergeom.pmf(counts, items, min(k, items), batch)]
+    return [float(p) for p in stats.hypergeom.pmf(counts, items, min(k, items), fixed_batch_size(q, items))]
 
 
 def fixed_batch_size(q: float, items: int) -> int:
@@ -211,21 +193,17 @@ def fixed_batch_size(q: float, items: int) -> int:
 
 
 def unit_shift(clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int) -> Shift:
-    """How far one unit of one silo moves that silo's un-noised sum in one release.
+    """How far one unit of one silo moves that silo's un-noised sum in one release; PrivacyError where no bound exists.
 
     Poisson sampling is for add/remove and zero-out adjacency. A fixed-size batch B is compared with the batch of B
     other items that the neighbour would draw: j own items in, j others out (Ganesh, arXiv 2401.10294).
 
     Args:
         clipping: what is clipped. An update (PER_UPDATE) is one of one mini-batch here; :func:`update_shift` has more.
-        unit: the privacy unit.
-        sampling: how mini-batches are drawn.
+        unit, sampling: the privacy unit, and how mini-batches are drawn.
         q: sampling probability of an item, or of a subject where subjects are sampled.
         k: most items of one subject at the silo; not read where subjects are sampled.
         items: items of the silo; read for fixed batches only.
-
-    Raises:
-        PrivacyError: no bound exists.
     """
     if clipping is Clipping.NONE:
         raise expected("clipping", str(clipping), "a rule that bounds a unit's contribution", PrivacyError)
@@ -259,11 +237,11 @@ def unit_shift(clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, 
 
 
 def update_shift(unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int, local_steps: int) -> Shift:
-    """How far an item or a subject moves a silo's clipped update of ``local_steps`` mini-batches.
+    """How far an item or a subject moves a silo's clipped update of ``local_steps`` mini-batches (else
+    :func:`unit_shift`).
 
     If any of the mini-batches holds it, the update moves by up to 2C (its direction may reverse), otherwise not at all.
     Fixed mini-batches have none of a unit's items with the hypergeometric probability of 0.
-    Other arguments as for :func:`unit_shift`.
     """
     own = k if unit is PrivacyUnit.SUBJECT else 1
     if sampling is SamplingMethod.POISSON:
@@ -299,16 +277,13 @@ def dp_event(loss: PrivacyLoss) -> DpEvent:
         raise PrivacyError("dp-accounting has no event for a coin that both neighbours share.")
     if any(part.noise_multiplier <= 0 for part in loss):
         return events.NonPrivateDpEvent()
-    parts: list[Any] = [
-        _step_event(part, events)
-        if part.steps == 1
-        else events.SelfComposedDpEvent(_step_event(part, events), part.steps)
-        for part in loss
-    ]
+    parts = [_step_event(part, events) for part in loss]
     return parts[0] if len(parts) == 1 else events.ComposedDpEvent(parts)
 
 
 def _step_event(part: MixtureSteps, events: Any) -> Any:
+    if part.steps != 1:
+        return events.SelfComposedDpEvent(_step_event(replace(part, steps=1), events), part.steps)
     values, weights = part.shift.sensitivities, part.shift.probabilities
     if values == (0.0,):
         return events.NoOpDpEvent()
@@ -357,9 +332,7 @@ def recorded_loss(record: Any) -> PrivacyLoss | None:
 
 def recorded_event(loss: PrivacyLoss, noise: NoiseDistribution) -> str | None:
     """The loss as the text of a dp-accounting event, for add/remove adjacency; its classes are in ``dp_event``.
-
-    None for noise that is not Gaussian, and for a loss with many atoms or on coins.
-    """
+    None for noise that is not Gaussian, and for a loss with many atoms or on coins."""
     plain = noise is NoiseDistribution.GAUSSIAN and all(type(part.shift) is Shift for part in loss)
     return repr(dp_event(loss)) if plain and _atoms(loss) <= _MOST_ATOMS else None
 

@@ -10,9 +10,7 @@ from subjectdp.accounting.events import Joined, PrivacyLoss, Shift, Told
 
 def gdp_log_delta(mu: float, epsilon: float) -> float:
     """log δ(ε) of a μ-GDP mechanism: δ = Φ(x) - e^ε Φ(-y), x = μ/2 - ε/μ, y = μ/2 + ε/μ; stable for tiny δ, any ε.
-
-    As y² = x² + 2ε, the second term is e^{-x²/2} erfcx(y/√2)/2: no large numbers cancel.
-    """
+    As y² = x² + 2ε, the second term is e^{-x²/2} erfcx(y/√2)/2: no large numbers cancel."""
     if mu <= 0:
         return -math.inf
     x, y = mu / 2 - epsilon / mu, mu / 2 + epsilon / mu
@@ -31,8 +29,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     if gdp_log_delta(mu, 0.0) <= goal:
         return 0.0
     high = mu * mu / 2 + mu * math.sqrt(-2 * goal) + 1.0
-    root = optimize.brentq(lambda e: gdp_log_delta(mu, e) - goal, 0.0, high, xtol=1e-12, rtol=1e-13)
-    return float(root)
+    return float(optimize.brentq(lambda e: gdp_log_delta(mu, e) - goal, 0.0, high, xtol=1e-12, rtol=1e-13))
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -59,10 +56,8 @@ def exact_mu(loss: PrivacyLoss) -> float | None:
 
 @np.errstate(over="ignore")
 def step_chi_square(sigma: float, shift: Shift) -> float:
-    """χ²(P‖Q) of one step, Σ_jl p_j p_l e^{s_j s_l/σ²} - 1: the variance of its loss in the central limit.
-
-    Rough where the unit's coin is in both neighbours.
-    """
+    """χ²(P‖Q) of one step, Σ_jl p_j p_l e^{s_j s_l/σ²} - 1, its loss' variance in the central limit; rough for a shared
+    coin."""
     if isinstance(shift, Told):
         squares = ((weight, steps, step_chi_square(sigma, part)) for weight, steps, part in shift.parts)
         return float(sum(weight * np.expm1(steps * np.log1p(square)) for weight, steps, square in squares))

@@ -1,11 +1,10 @@
 """What several runs on the same people give away together: their privacy losses composed, unit by unit.
 
-Runs have noise of their own, so that their losses compose as those of one run's steps do. Sampling is another matter.
-Runs of different seeds, and runs with secure noise, draw their mini-batches independently. Runs of one seed and one
-partition share the coins. Where they also have the same sampling and steps, step t of all of them is one Gaussian
-release of a vector: a coin shifts it by s/σ_i in the coordinate of run i, by s √(Σ 1/σ_i²) in all, and a shift is as
-bad as its length (arXiv 2310.15526, corollary 4.7). Runs of one seed that sample in another way, or on
-another partition, have no ε together.
+Runs have noise of their own. Those of different seeds, and those with secure noise, draw their mini-batches
+independently. Runs of one seed and one partition share the coins. Where they also have the same sampling and steps,
+step t of all of them is one Gaussian release of a vector: a coin shifts it by s/σ_i in the coordinate of run i, by s
+√(Σ 1/σ_i²) in all, and a shift is as bad as its length (arXiv 2310.15526, corollary 4.7). Runs of one seed that sample
+in another way, or on another partition, have no ε together.
 """
 
 import math
@@ -36,11 +35,7 @@ class LedgerEntry:
 
 def composed_epsilon(entries: Sequence[LedgerEntry], unit: PrivacyUnit, every_silo: bool, delta: float) -> float:
     """ε at δ of all runs together for one item, one subject at one silo, or (``every_silo``) one subject.
-
-    Raises:
-        PrivacyError: a run without a provable ε, or runs of one seed whose mini-batches depend on each other in a way
-            that no bound is known for.
-    """
+    Raises PrivacyError for a run without a provable ε, and for runs of one seed that have no ε together."""
     for entry in entries:
         if entry.plan.mechanism.data_dependence:
             raise PrivacyError(f"{entry.run_id}: {'; '.join(entry.plan.mechanism.data_dependence)}")
@@ -67,8 +62,10 @@ def _losses_of_a_seed(group: Sequence[LedgerEntry], unit: PrivacyUnit, every_sil
         return of_runs[0]
     if all(exact_mu(loss) is not None for losses in of_runs for loss in losses):
         return [merged(part for loss in choice for part in loss) for choice in product(*of_runs)]
-    same_items = len({entry.partition for entry in group}) == 1
-    if not same_items or len({tuple(with_noise(loss, 1.0) for loss in losses) for losses in of_runs}) > 1:
+    if (
+        len({entry.partition for entry in group}) > 1
+        or len({tuple(with_noise(loss, 1.0) for loss in losses) for losses in of_runs}) > 1
+    ):
         runs = ", ".join(entry.run_id for entry in group)
         raise PrivacyError(f"{runs} share draws of one seed but sample differently: give each run its own seed")
 

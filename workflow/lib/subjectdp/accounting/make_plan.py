@@ -29,16 +29,12 @@ from subjectdp.plan.rules import executed_rounds, expected_batch, round_steps
 def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
     """The plan of a run: sampling, steps, noise and divisor of every silo, and the rounds to execute.
 
-    As published, each silo's σ follows the paper's accounting for that silo. In sound mode: item-level noise is
-    calibrated for each silo on its own (the silos' items are disjoint); subject-level noise is one σ common to all
-    silos, calibrated on the composition over every silo that may hold a subject.
-
-    Raises ConfigError for settings that do not fit the facts, PrivacyError in sound mode for what cannot be
-    accounted for (data-dependent σ or divisor, no enforced cap, joint noise over several local steps, a CLT
-    accountant).
+    As published, each silo's σ follows the paper's accounting for that silo. In sound mode item-level noise is
+    calibrated for each silo on its own (their items are disjoint); subject-level noise is one σ common to all,
+    calibrated on the composition over every silo that may hold a subject. Raises ConfigError for settings that do not
+    fit the facts, PrivacyError for what cannot be accounted for.
     """
-    plan = with_plan_noise(draft_plan(mechanism, facts, settings), facts)
-    return with_prediction(plan, facts)
+    return with_prediction(with_plan_noise(draft_plan(mechanism, facts, settings), facts), facts)
 
 
 def draft_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
@@ -64,8 +60,7 @@ def with_plan_noise(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     """The plan with its noise: the override of the settings, or calibrated by the plan's mode."""
     if plan.mechanism.noise_rule is NoiseRule.NONE or plan.mechanism.claimed_unit is None:
         return plan
-    override = plan.settings.noise_multiplier
-    if override is not None:
+    if (override := plan.settings.noise_multiplier) is not None:
         return with_noise_multipliers(plan, [override / sound.shares(plan)] * len(plan.silos))
     if plan.settings.mode is AccountingMode.SOUND:
         return _sound(plan, plan.mechanism.claimed_unit)
@@ -80,11 +75,9 @@ def _of_size(plan: PrivacyPlan) -> PrivacyPlan:
     """The plan; PrivacyError where no accountant could compose it."""
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         return plan
-    steps = plan.rounds * max(silo.steps_per_round for silo in plan.silos)
-    if steps > _MOST_STEPS:
+    if (steps := plan.rounds * max(silo.steps_per_round for silo in plan.silos)) > _MOST_STEPS:
         raise expected("local steps of a silo in all rounds", steps, f"at most {_MOST_STEPS:,}", PrivacyError)
-    rarest = min(silo.sampling_probability for silo in plan.silos)
-    if rarest < _RAREST:
+    if (rarest := min(silo.sampling_probability for silo in plan.silos)) < _RAREST:
         raise expected("the sampling probability", rarest, f"at least {_RAREST:g}", PrivacyError)
     return plan
 
@@ -96,8 +89,7 @@ def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:
     summed = sound.noise_is_summed(plan)
     if unit is not PrivacyUnit.SUBJECT and not summed:
         losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in range(silos)])
-        noise = published.noise_of_each(losses, plan.settings)
-        return with_noise_multipliers(plan, noise, by_size=False)
+        return with_noise_multipliers(plan, published.noise_of_each(losses, plan.settings), by_size=False)
     sigma = _common_noise(plan, unit, sound.noise_copies(plan) if summed else 1.0)
     return with_noise_multipliers(plan, [sigma] * silos, by_size=False)
 
@@ -109,8 +101,8 @@ _SAME = 0.999
 def _common_noise(plan: PrivacyPlan, unit: PrivacyUnit, copies: float) -> float:
     """The smallest σ found that is enough for each loss that the unit may have at this very σ.
 
-    Which silos are worst, or how bad their worst choice is taken to be, may depend on σ: what one σ asks for is tried
-    next. Where none of these is enough, losses are added until the σ that is enough for all of them has no others.
+    Which silos are worst may depend on σ: what one σ asks for is tried next. Where none of these is enough, losses are
+    added until the σ that is enough for all of them has no others.
     """
     enough: dict[PrivacyLoss, float] = {}
     least, sigma, tries = math.inf, 1.0, 0
@@ -133,8 +125,7 @@ def _common_noise(plan: PrivacyPlan, unit: PrivacyUnit, copies: float) -> float:
 def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     """Noise by the paper's accounting, silo by silo; joint noise one value for all, from the worst silo."""
     mechanism, settings = plan.mechanism, plan.settings
-    losses = [published.published_loss(mechanism, facts, settings, silo) for silo in plan.silos]
-    losses = _near_ones_shared(losses)
+    losses = _near_ones_shared([published.published_loss(mechanism, facts, settings, silo) for silo in plan.silos])
     if mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
         # Group sizes with a probability below 1e-15 get no noise level; drawing one stops the run.
         possible = max(silo.max_items_per_subject for silo in plan.silos)
@@ -142,9 +133,7 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
         # sizes with a chance of more than 1e-6 deserve the exact accountant
         exact = min(published.EXACT_GROUPS, published.largest_likely_group(plan.silos, plan.rounds, 1e-6))
         tables = {loss: published.group_noise(loss, settings, largest, exact) for loss in set(losses)}
-        chosen = tuple(
-            tables[loss][: silo.max_items_per_subject] for loss, silo in zip(losses, plan.silos, strict=True)
-        )
+        chosen = tuple(tables[of][: silo.max_items_per_subject] for of, silo in zip(losses, plan.silos, strict=True))
         plan = with_noise_multipliers(plan, [table[0] for table in chosen], by_size=False)
         return replace(plan, group_noise_multipliers=chosen)
     noise = published.noise_of_each(losses, settings)
@@ -158,9 +147,7 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
 
 def _near_ones_shared(losses: list[PrivacyLoss]) -> list[PrivacyLoss]:
     """Silos of equal steps whose sampling fractions lie within 0.3 % share the largest: fewer calibrations.
-
-    Only where there are more than four different silos; σ moves by at most 0.3 %, upwards.
-    """
+    Only where there are more than four different silos; σ moves by at most 0.3 %, upwards."""
     if len(set(losses)) <= 4 or any(isinstance(loss[0].shift, Told) for loss in losses):
         return losses
     size = [(loss[0].steps, loss[0].shift.probabilities[-1]) for loss in losses]
@@ -192,9 +179,7 @@ def with_sampling(plan: PrivacyPlan, q: float) -> PrivacyPlan:
 
 def _one_divisor(plan: PrivacyPlan) -> PrivacyPlan:
     """The plan whose silos' sums are added before they are divided, by their mean divisor, unless all are seen.
-
-    A divisor of its own would be a learning rate of its own: it changes the noise of the sum and its sensitivity.
-    """
+    A divisor of its own would be a learning rate of its own: it changes the noise of the sum and its sensitivity."""
     if plan.mechanism.trust is TrustModel.LOCAL or len({silo.divisor for silo in plan.silos}) == 1:
         return plan
     common = sum(silo.divisor for silo in plan.silos) / len(plan.silos)
@@ -205,13 +190,12 @@ def _schedule(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettin
     if mechanism.samples_subjects:
         return _subject_schedule(mechanism, facts, settings, silo)
     items = facts.items[silo]
-    capped = facts.cap_enforced and facts.max_items_per_subject is not None
-    cap = facts.max_items_per_subject if capped else facts.largest_subject[silo]
+    cap = facts.max_items_per_subject if facts.cap_enforced else None
     schedule = SiloSchedule(
         items=items,
         subjects=facts.subjects[silo],
         sampling_probability=expected_batch(settings, items) / items,
-        max_items_per_subject=int(cap or 0),
+        max_items_per_subject=facts.largest_subject[silo] if cap is None else cap,
         steps_per_round=1 if mechanism.one_step_per_round else round_steps(settings, items),
         noise_multiplier=0.0,
         divisor=1.0,
@@ -239,24 +223,21 @@ def _check_facts(mechanism: Mechanism, facts: FederationFacts, settings: PlanSet
     if not 1 <= facts.silos_per_subject <= silos:
         raise expected("silos_per_subject", facts.silos_per_subject, f"between 1 and the {silos} silos")
     wanted = settings.predicted_subjects
-    if wanted is not None and wanted < _total(facts):
-        allowed = f"at least {_total(facts)}, the subjects of the federation"
-        raise expected("privacy.predicted_subjects", wanted, allowed)
+    if wanted is not None and wanted < (total := _total(facts)):
+        raise expected("privacy.predicted_subjects", wanted, f"at least {total}, the subjects of the federation")
 
 
 def _subject_schedule(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, silo: int) -> SiloSchedule:
     """One silo's schedule, still without noise: its sampling probability is a subject's, q_s.
 
-    The divisor is the public expected number of subjects in a step of the silo. With a common budget it is the silo's
-    part of all silos' divisor: expected subjects of the federation in a round, times what a subject's clip norms add up
-    to over the silos that may hold it.
+    The divisor is the public expected number of subjects in a step. With a common budget it is the silo's part of
+    expected subjects of the federation, times what a subject's clip norms add up to over the silos that may hold it.
     """
     q, cap = settings.subject.sampling_probability, facts.max_items_per_subject
     steps = 1 if mechanism.one_step_per_round or settings.local_steps is None else settings.local_steps
     divisor = max(1.0, facts.subjects[silo] * q)
     if mechanism.shared_budget:
-        whole = _total(facts) * q * reach(mechanism.trust, facts.silos_per_subject)
-        divisor = max(1.0, whole) / len(facts.items)
+        divisor = max(1.0, _total(facts) * q * reach(mechanism.trust, facts.silos_per_subject)) / len(facts.items)
     return SiloSchedule(
         items=facts.items[silo],
         subjects=facts.subjects[silo],
@@ -277,10 +258,10 @@ def _total(facts: FederationFacts) -> int:
 def with_prediction(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     """The plan with the noise on the average that ``settings.predicted_subjects`` N subjects would have.
 
-    With N instead of n subjects alike, as many times the items and as large mini-batches, sampling probabilities,
-    steps and σ stay as they are and the divisor is N/n times as large. Dividing σ by N/n instead gives the same noise
-    on the average; what the run then gives its own n subjects is accounted for like any other plan. A sum that is
-    divided by nothing (UserLDP) keeps its noise.
+    With N instead of n subjects alike, as many times the items and as large mini-batches, sampling probabilities, steps
+    and σ stay, and the divisor is N/n times as large. Dividing σ by N/n instead gives the same noise on the average;
+    what the run then gives its own n subjects is accounted for like any other plan. A sum that is divided by nothing
+    (UserLDP) keeps its noise.
     """
     wanted = plan.settings.predicted_subjects
     if wanted is None or plan.mechanism.claimed_unit is None:
@@ -291,11 +272,3 @@ def with_prediction(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     full = tuple(silo.noise_multiplier for silo in plan.silos)
     plan = with_noise_multipliers(plan, [sigma * factor for sigma in full], by_size=False)
     return replace(plan, prediction=Prediction(wanted, present, full))
-
-
-def predicted_plan(plan: PrivacyPlan) -> PrivacyPlan | None:
-    """The plan of the federation that the noise was made for; None where the run's noise is for its own subjects."""
-    if plan.prediction is None:
-        return None
-    full = with_noise_multipliers(plan, plan.prediction.noise_multipliers, by_size=False)
-    return replace(full, prediction=None)

@@ -1,8 +1,8 @@
 """Privacy loss distributions of mixtures of Gaussians, without dp-accounting's loops in Python.
 
-Hand-written because these loops take nearly all of the time of a mixture's PLD (to be offered upstream). The inverse of
-the loss, a binary search there, comes from a table and Newton steps here. The connect-the-dots discretisation and its
-pessimistic rounding are dp-accounting's formulas on arrays, and its numbers to the last digit (a test).
+Hand-written because these loops take nearly all of the time (to be offered upstream). The inverse of the loss comes
+from a table and Newton steps. The connect-the-dots discretisation and its pessimistic rounding are dp-accounting's
+formulas on arrays, and its numbers to the last digit (a test).
 """
 
 import math
@@ -37,19 +37,16 @@ def _dp() -> Any:
 def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     """dp-accounting's PrivacyLossDistribution of one step of any shift; pessimistic, add/remove adjacency."""
     if isinstance(shift, Told):
-        parts = [(weight, composed([(step_pld(sigma, s, grid), n)])) for weight, n, s in shift.parts]
-        return _mixed(parts, grid)
+        return _mixed([(weight, composed([(step_pld(sigma, s, grid), n)])) for weight, n, s in shift.parts], grid)
     if isinstance(shift, Joined):
         return _joined([composed([(step_pld(sigma * r, s, grid), n)]) for r, n, s in shift.parts], grid)
     if isinstance(shift, Turned):
         return _turned_pld(sigma, shift, grid)
-    values = shift.sensitivities
+    values, laws = shift.sensitivities, _dp().privacy_loss_distribution
     if values == (0.0,):
-        return _dp().privacy_loss_distribution.identity(value_discretization_interval=grid)
+        return laws.identity(value_discretization_interval=grid)
     if len(values) == 1:
-        return _dp().privacy_loss_distribution.from_gaussian_mechanism(
-            sigma, sensitivity=values[0], value_discretization_interval=grid
-        )
+        return laws.from_gaussian_mechanism(sigma, sensitivity=values[0], value_discretization_interval=grid)
     return mixture_pld(sigma, shift, grid)
 
 
@@ -96,9 +93,8 @@ def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
     deltas = turned_deltas(epsilons, sigma, q, moved)
     below = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * deltas[:0:-1]
     whole = np.concatenate([below, deltas])
-    masses = connected_dots(whole, grid)
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(
-        _dp().pld_pmf.DensePLDPmf(grid, 1 - len(epsilons), masses, deltas[-1], True)
+        _dp().pld_pmf.DensePLDPmf(grid, 1 - len(epsilons), connected_dots(whole, grid), deltas[-1], True)
     )
 
 
@@ -166,17 +162,14 @@ def _deltas(loss: Any, epsilons: Floats) -> Floats:
     if not adds:
         result[~between] = -np.expm1(epsilons[~between])
     points = loss.inverse_privacy_losses(epsilons[between])
-    below = np.exp(epsilons[between] + loss.mu_lower_log_cdf(points))
-    result[between] = loss.mu_upper_cdf(points) - below
+    result[between] = loss.mu_upper_cdf(points) - np.exp(epsilons[between] + loss.mu_lower_log_cdf(points))
     # rounding may let δ rise with ε
     return np.maximum.accumulate(np.clip(result, 0, 1)[::-1])[::-1]
 
 
 def connected_dots(deltas: Floats, grid: float) -> Floats:
     """The masses on a grid whose δ at each of its points is ``deltas`` (falling), as few as can be.
-
-    Algorithm 1 of arXiv 2207.04380: between two grid points δ is linear in e^ε, which is never below the real one.
-    """
+    Algorithm 1 of arXiv 2207.04380: between two grid points δ is linear in e^ε, which is never below the real one."""
     if len(deltas) == 1:
         return 1 - deltas
     rise = np.diff(deltas)
@@ -209,9 +202,8 @@ def _fast_loss() -> Any:
             self, privacy_losses: Floats, bounds: tuple[float, float], precision: float = 1e-6
         ) -> Floats:
             sign = 1.0 if self.adjacency_type == mechanism.AdjacencyType.ADD else -1.0
-            line = _LogSum(
-                np.asarray(self._precompute_privacy_loss_constants), sign * self.sensitivities / self._variance
-            )
+            offsets = np.asarray(self._precompute_privacy_loss_constants)
+            line = _LogSum(offsets, sign * self.sensitivities / self._variance)
             return line.inverse(-sign * np.asarray(privacy_losses, dtype=np.float64), bounds)
 
     return FastMixtureLoss
@@ -272,16 +264,13 @@ def composed(runs: Sequence[tuple[Any, int]]) -> Any:
         lowest, first = low + sum(part._lower_loss * times for part, times in parts), parts[0][0]
         return type(first)(first._discretization, lowest, masses, infinite, first._pessimistic_estimate)
 
-    symmetric = all(step._symmetric for step, _ in runs)
-    sides = map(side, ("_pmf_remove",) if symmetric else ("_pmf_remove", "_pmf_add"))
+    sides = map(side, ("_pmf_remove",) if all(step._symmetric for step, _ in runs) else ("_pmf_remove", "_pmf_add"))
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
 
 
 def epsilon_at(composed: Any, delta: float) -> float:
     """``composed.get_epsilon_for_delta(delta)`` of a dense distribution without its loop, or infinity.
-
-    Solves δ(ε) = Σ of (1 - e^(ε - loss)) p over the losses above ε, and the infinite one, for the smallest ε ≥ 0.
-    """
+    Solves δ(ε) = Σ of (1 - e^(ε - loss)) p over the losses above ε, and the infinite one, for the smallest ε ≥ 0."""
 
     def solved(side: Any) -> float:
         if side._infinity_mass > delta:

@@ -72,8 +72,7 @@ _ACCOUNTANTS = {
 def report_text(plan: PrivacyPlan, statements: dict[str, Any]) -> str:
     """The report on a plan with its statements (``statements.privacy_statements``)."""
     parts = [_head(plan), _published(statements["as_published"]), _sound(plan, statements)]
-    predicted = statements.get("predicted")
-    if predicted is not None:
+    if (predicted := statements.get("predicted")) is not None:
         parts.insert(0, _predicted(predicted))
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
@@ -185,15 +184,13 @@ def _sound(plan: PrivacyPlan, statements: dict[str, Any]) -> Iterable[str]:
     for name, record in statements["sound"].items():
         yield _line(f"  {_NAMES[name]}", _epsilon(plan, record))
     yield _line("  seen by", records[0]["observer"])
-    used = {record["accountant"]: None for record in records if record["accountant"] is not None}
-    if used:
+    if used := {record["accountant"]: None for record in records if record["accountant"] is not None}:
         versions = ", ".join(f"{name} {number}" for name, number in records[0]["versions"].items())
         yield _line("  computed by", f"{', '.join(_ACCOUNTANTS[name] for name in used)} ({versions})")
         if any(record["mu_gdp"] is not None for record in records):
             yield _line("  mu", "of the Gaussian mechanism that has the same epsilon at this delta")
-    assumptions = dict.fromkeys(line for record in records for line in record["assumptions"])
     sections = {
-        "Provided that": assumptions,
+        "Provided that": dict.fromkeys(line for record in records for line in record["assumptions"]),
         "What an item is": statements.get("items"),
         "Not covered": statements["excluded"],
     }

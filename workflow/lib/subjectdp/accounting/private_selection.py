@@ -1,8 +1,8 @@
 """Private selection: ε of releasing the best of a random number of runs (arXiv 2110.03620).
 
 A repetition draws a setting from a public list, trains with it and scores its model with noise. The number of
-repetitions is drawn from a public distribution and stays secret, as all repetitions do but the one with the best score.
-The theorem bounds the Rényi divergences of the release by those of one repetition, whatever its setting.
+repetitions is drawn from a public distribution and stays secret, as all repetitions do but the best. The theorem bounds
+the Rényi divergences of the release by those of one repetition, whatever its setting.
 """
 
 import math
@@ -36,11 +36,8 @@ _MIXTURE_ORDERS = tuple(order for order in ORDERS if order <= 64)[::3]  # by qua
 
 @dataclass(frozen=True)
 class PrivateSelection:
-    """How many repetitions there are, and how their models are scored.
-
-    ``distribution`` and ``mean`` are those of the number of repetitions; poisson may draw 0. ``score_noise_multiplier``
-    is the standard deviation of the noise on a score in which a unit changes at most 1.
-    """
+    """The number of repetitions (its distribution and mean; poisson may draw 0), and the noise on their scores.
+    ``score_noise_multiplier``: its standard deviation; a unit changes a score by at most 1."""
 
     distribution: Literal["poisson", "geometric", "logarithmic"] = "poisson"
     mean: float = 3.0
@@ -69,17 +66,8 @@ class Curve:
 def selection_curve(
     plans: Sequence[PrivacyPlan], selection: PrivateSelection, unit: PrivacyUnit, every_silo: bool
 ) -> Curve:
-    """Rényi divergences of a unit in the whole selection.
-
-    Args:
-        plans: a plan for each setting that a repetition may draw.
-        selection: distribution of the number of repetitions, and noise of the score.
-        unit: an item or a subject.
-        every_silo: as in :func:`subjectdp.accounting.sound.unit_losses`.
-
-    Raises:
-        PrivacyError: a plan without a provable ε.
-    """
+    """Rényi divergences of a unit (as of ``sound.unit_losses``) in a whole selection among settings with these plans.
+    Raises PrivacyError for a plan without a provable ε."""
     for plan in plans:
         if plan.mechanism.data_dependence:
             raise PrivacyError("; ".join(plan.mechanism.data_dependence))
@@ -98,9 +86,7 @@ def selection_curve(
             total = total + part.steps * step
         return np.where(np.isnan(total), np.inf, total)
 
-    one = Curve(orders, np.max([divergences(loss) for loss in losses], axis=0))
     score = np.asarray(orders) / (2 * selection.score_noise_multiplier**2)  # a Gaussian of sensitivity 1
-    repeated = _compute_rdp_repeat_and_select(
-        orders, one.divergences + score, selection.mean, SHAPES[selection.distribution]
-    )
+    one = np.max([divergences(loss) for loss in losses], axis=0) + score
+    repeated = _compute_rdp_repeat_and_select(orders, one, selection.mean, SHAPES[selection.distribution])
     return Curve(orders, np.asarray(repeated, dtype=np.float64))

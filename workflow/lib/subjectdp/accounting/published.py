@@ -41,20 +41,18 @@ _SMALLEST_LOG_DELTA = math.log(1e-12)
 def published_loss(
     mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings, schedule: SiloSchedule
 ) -> PrivacyLoss:
-    """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C over T·R steps.
+    """The paper's mechanism for one silo: a sampled Gaussian of sensitivity C over T·R steps, times its horizontal
+    rule.
 
-    Its horizontal rule says how many times these. ``Horizontal.SOUND`` in as_published mode keeps the paper's sampling
-    fraction and sensitivity but composes over every silo that holds a subject.
+    ``Horizontal.SOUND`` as published keeps sampling fraction and sensitivity but composes over every silo of a subject.
     """
-    rule = mechanism.published_sampling
-    probabilities = {
-        PublishedSampling.ITEM: schedule.sampling_probability,
-        PublishedSampling.SUBJECT_UNION_BOUND: schedule.max_items_per_subject * schedule.sampling_probability,
-    }
-    if rule is PublishedSampling.FEDERATION:  # not for each of thousands of other silos
-        total = sum(facts.items)
-        probabilities[rule] = expected_batch(settings, total / len(facts.items)) / total
-    q = min(1.0, probabilities.get(rule, 1.0))
+    rule, q = mechanism.published_sampling, 1.0
+    if rule is PublishedSampling.FEDERATION:
+        q = expected_batch(settings, sum(facts.items) / len(facts.items)) / sum(facts.items)
+    elif rule is not PublishedSampling.NONE:
+        bound = schedule.max_items_per_subject if rule is PublishedSampling.SUBJECT_UNION_BOUND else 1
+        q = bound * schedule.sampling_probability
+    q = min(1.0, q)
     # k fused steps: the paper bounds their sum by C, and any of them may draw the item
     q = subject_sampling_probability(q, schedule.fused_steps) if schedule.fused_steps > 1 else q
     steps, horizontal = schedule.steps_per_round * settings.rounds, mechanism.horizontal_composition
@@ -107,10 +105,7 @@ def _loss_key(loss: PrivacyLoss, settings: PlanSettings, **more: Any) -> dict[st
 def group_noise(
     loss: PrivacyLoss, settings: PlanSettings, largest: int, exact: int = EXACT_GROUPS
 ) -> tuple[float, ...]:
-    """σ_Z for Z = 1..largest by the papers' group rule, (ε/Z, δ/(Z e^{(Z-1)ε/Z})); never falling in Z; cached.
-
-    ``exact``: sizes up to here are accounted by the plan's accountant, see :func:`group_table`.
-    """
+    """σ_Z for Z = 1..largest by the papers' group rule, (ε/Z, δ/(Z e^{(Z-1)ε/Z})); never falling in Z; cached."""
     compute = partial(group_table, loss, settings, largest, exact)
     key = _loss_key(loss, settings, largest=largest, exact=exact)
     return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
@@ -178,8 +173,8 @@ def _renyi_noise(loss: PrivacyLoss, epsilon: float, log_delta: float) -> float:
 def published_epsilon(plan: PrivacyPlan) -> float:
     """The ε that the paper would claim for the plan's own σ: the largest over silos.
 
-    For a noise level that depends on the group size: by the paper's group rule at the typical size, with the δ that
-    the rule leaves for one item. Joint noise claims the noise of all honest silos' sum, others that of one silo.
+    Where noise depends on the group size: by the group rule at the typical size, with the δ that it leaves for one
+    item. Joint noise claims the noise of all honest silos' sum, others that of one silo.
     """
     facts, settings, copies = facts_of(plan), plan.settings, 1.0
     if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
@@ -192,8 +187,7 @@ def published_epsilon(plan: PrivacyPlan) -> float:
         loss = with_noise(published_loss(plan.mechanism, facts, settings, schedule), sigma)
         if (loss, size) not in seen:
             seen.add((loss, size))
-            log_delta = group_target(settings.epsilon, settings.delta, size)[1]
-            delta = settings.delta if size == 1 else math.exp(log_delta)
+            delta = settings.delta if size == 1 else math.exp(group_target(settings.epsilon, settings.delta, size)[1])
             worst = max(worst, size * epsilon_of(loss, delta, settings.accountant))
         if plan.mechanism.published_local_bound:
             worst = max(worst, local_bound_epsilon(sigma, settings.delta))

@@ -70,8 +70,7 @@ def orders_around_the_best(
 ) -> tuple[float, ...]:
     """The orders from the whole one before the best whole one to the one after it: one of them is the best of all.
 
-    The bound at an order a is a convex function of a over a - 1: it falls, then rises. Accountants sum a short series
-    at whole orders only.
+    The bound at an order a is a convex function of a over a - 1. Accountants sum a short series at whole orders only.
     """
     whole = sorted(order for order in orders if order == round(order))
     best, low = math.inf, 1.0
@@ -95,10 +94,7 @@ def rough_bound(loss: PrivacyLoss, delta: float) -> float:
 
 
 def _ascending(bounds: Iterable[float], rises: int) -> float:
-    """The best bound over ascending orders: they first fall, then rise, and high orders cost most.
-
-    The search stops after so many orders in a row without a better bound.
-    """
+    """The best bound over ascending orders, which fall, then rise: until so many in a row are no better."""
     best, worse = math.inf, 0
     for bound in bounds:
         worse = worse + 1 if bound > best else 0
@@ -112,21 +108,18 @@ def quick_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
     """An upper bound on ε of each of many losses, at the three orders around the best one of what seems the largest."""
     log_delta = math.log(delta)
     largest = max(losses, key=clt_mu)
-    bounds = [quadrature_epsilon(largest, log_delta, (order,)) for order in _FEW_ORDERS[4:]]
-    best = 4 + int(np.argmin(bounds))
+    best = 4 + int(np.argmin([quadrature_epsilon(largest, log_delta, (order,)) for order in _FEW_ORDERS[4:]]))
     orders = _FEW_ORDERS[best - 1 : best + 2]
     return [quadrature_epsilon(loss, log_delta, orders) for loss in losses]
 
 
 def quadrature_epsilon(loss: PrivacyLoss, log_delta: float, orders: tuple[float, ...], others: float = 0.0) -> float:
     """:func:`renyi_epsilon` at any orders above 1, by quadrature, and at log δ: δ may underflow.
-
-    ``others``: the divergence of what else is composed, at the one order.
-    """
+    ``others``: the divergence of what else is composed, at the one order."""
     total = np.full(len(orders), others)
     for part in loss:
         step = [mixture_divergence(order, part.noise_multiplier, part.shift) for order in orders]
-        total = total + part.steps * np.asarray(step)
+        total += part.steps * np.asarray(step)
     return best_epsilon(np.asarray(orders), total, log_delta)
 
 
@@ -178,8 +171,7 @@ def step_divergences(sigma: float, shift: Shift, orders: tuple[float, ...] = ORD
         return np.asarray(orders) * (values[0] / sigma) ** 2 / 2
     if _has_closed_form(shift):
         return _sampled_gaussian(weights[1], sigma / values[1], orders)
-    divergences = [mixture_divergence(order, sigma, shift) for order in orders]
-    return np.asarray(divergences)
+    return np.array([mixture_divergence(order, sigma, shift) for order in orders])
 
 
 def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floats:
@@ -205,11 +197,8 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     (1-a)·s_max and a·s_max, so the trapezoid rule converges faster than any power of the step.
     """
     if isinstance(shift, Told):
-        moments = [
-            math.log(weight) + (order - 1) * steps * mixture_divergence(order, sigma, part)
-            for weight, steps, part in shift.parts
-        ]
-        return float(np.logaddexp.reduce(moments)) / (order - 1)
+        parts = [(math.log(weight), steps * mixture_divergence(order, sigma, s)) for weight, steps, s in shift.parts]
+        return float(np.logaddexp.reduce([weight + (order - 1) * own for weight, own in parts])) / (order - 1)
     if isinstance(shift, Joined):
         return max(steps * mixture_divergence(order, sigma * r, part) for r, steps, part in shift.parts)
     if isinstance(shift, Turned):
@@ -217,8 +206,7 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     top = shift.sensitivities[-1]
     # The step must resolve a Gaussian of width sigma over a reach that grows with the order.
     low, high = -(order - 1) * top - _REACH * sigma, order * top + _REACH * sigma
-    count = max(_NODES, int((high - low) / sigma * 16) + 1)
-    if count > _MOST_NODES:
+    if (count := max(_NODES, int((high - low) / sigma * 16) + 1)) > _MOST_NODES:
         return math.inf
     points = np.linspace(low, high, count)
     log_ratio = _log_likelihood_ratio(points, sigma, shift)
@@ -231,14 +219,11 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
 
 def _turned_divergence(order: float, sigma: float, shift: Turned) -> float:
     """D_a of the symmetric law of ``events.Turned``, by the trapezoid rule over outcomes beyond the middle.
-
-    With P and Q of its pair, E[(P*/Q*)^a] = ∫ (P^a Q^(1-a) + Q^a P^(1-a)) + 1 - ∫ (P + Q), over x > 1 - b/2.
-    """
+    With P and Q of its pair, E[(P*/Q*)^a] = ∫ (P^a Q^(1-a) + Q^a P^(1-a)) + 1 - ∫ (P + Q), over x > 1 - b/2."""
     moved, q = shift.sensitivities[1], shift.probabilities[1]
     low = 1.0 - moved / 2
     high = max(1.0, 1.0 + (order - 1) * moved, order * 1.0) + _REACH * sigma
-    count = max(_NODES, int((high - low) / sigma * 64) + 1)
-    if count > _MOST_NODES:
+    if (count := max(_NODES, int((high - low) / sigma * 64) + 1)) > _MOST_NODES:
         return math.inf
     points, width = np.linspace(low, high, count, retstep=True)
     absent = math.log1p(-q) - 0.5 * (points / sigma) ** 2
@@ -268,11 +253,10 @@ def _log_sum(values: Floats) -> float:
 
 
 def opacus_epsilon(loss: PrivacyLoss, delta: float) -> float:
-    """ε from Opacus' RDP accountant, as papers that used Opacus claim it.
+    """ε from Opacus' RDP accountant, as papers that used Opacus claim it; for Poisson-sampled Gaussians only.
 
-    For Poisson-sampled Gaussians only. Orders above Opacus' 63 are for a small ε, which Opacus' own do not reach (at
-    δ = 1e-5 nothing below 0.1).
-    Raises PrivacyError for other mechanisms, and where Opacus is not installed.
+    Orders above Opacus' 63 are for a small ε, which its own do not reach (at δ = 1e-5 nothing below 0.1). Raises
+    PrivacyError for other mechanisms, and where Opacus is not installed.
     """
     try:
         from opacus import accountants  # here: an optional package
@@ -285,10 +269,8 @@ def opacus_epsilon(loss: PrivacyLoss, delta: float) -> float:
     if not loss:
         return 0.0
     accountant: Any = accountants.RDPAccountant()
-    accountant.history = [
-        (part.noise_multiplier / part.shift.sensitivities[-1], part.shift.probabilities[-1], part.steps)
-        for part in loss
-    ]
+    atoms = ((p.shift.sensitivities[-1], p.shift.probabilities[-1]) for p in loss)
+    accountant.history = [(p.noise_multiplier / s, q, p.steps) for p, (s, q) in zip(loss, atoms, strict=True)]
 
     def divergences(orders: tuple[float, ...]) -> Floats:
         compute = accountants.analysis.rdp.compute_rdp
@@ -315,16 +297,13 @@ def divergences_near_one(sigma: float, shift: Shift) -> Floats:
     """Bounds on the Rényi divergence of one step, either direction, at the orders ``NEAR_ONE``."""
     beyond = np.asarray(NEAR_ONE)[:, None] - 1
     squares = (np.asarray(shift.sensitivities) / sigma) ** 2
-    moments = logsumexp(np.log(shift.probabilities) + beyond * squares, axis=1)
-    return np.asarray(moments / beyond[:, 0])
+    return np.asarray(logsumexp(np.log(shift.probabilities) + beyond * squares, axis=1) / beyond[:, 0])
 
 
 @lru_cache(maxsize=512)
 def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -> Floats:
     """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions.
-
-    E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share.
-    """
+    E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share."""
     if isinstance(shift, Told):
         raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
     values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
@@ -333,8 +312,7 @@ def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -
         moments = logsumexp(np.log(weights) + powers * (powers - 1) / 2 * (values / sigma) ** 2, axis=1)
         return np.asarray(moments / (np.asarray(orders) - 1))
     moved = values > 0
-    chance = float(weights[moved].sum())
-    if chance == 0.0:
+    if (chance := float(weights[moved].sum())) == 0.0:
         return np.zeros(len(orders))
     squares = values[moved] ** 2 / (2 * sigma**2)
     log_weights = np.log(weights[moved] / weights[moved].sum())
@@ -372,8 +350,7 @@ SKELLAM_ORDERS = tuple(range(2, 64))
 class SkellamMechanism:
     """Integer noise Skellam(μ, μ) with variance (scale·σ)² on gradients clipped to 1, scaled by ``scale`` and rounded.
 
-    ``noise_multiplier``: std of the noise over the clip norm, of the whole sum. ``scale``: quantisation steps in a clip
-    norm; ``dimension``: number of parameters (for the L1 sensitivity).
+    ``noise_multiplier``: of the whole sum. ``scale``: quantisation steps in a clip norm; ``dimension``: of parameters.
     """
 
     noise_multiplier: float
@@ -393,8 +370,7 @@ def sampled_divergences(mechanism: SkellamMechanism, q: float, orders: tuple[int
     """Divergences of one Poisson-sampled step at integer orders (Zhu and Wang, ICML 2019, theorem 6)."""
     inner = np.array([mechanism.divergence(j) for j in range(max(orders) + 1)])
     inner[0] = 0.0
-    below = np.arange(-1.0, len(inner) - 1)
-    moments = below * inner
+    moments = np.arange(-1.0, len(inner) - 1) * inner
     return np.array([_moment(a, q, moments[None, : a + 1])[0] / (a - 1) for a in orders])
 
 
@@ -406,14 +382,11 @@ def skellam_epsilon(mechanism: SkellamMechanism, q: float, steps: int, delta: fl
 
 def claimed_epsilon(loss: PrivacyLoss, delta: float) -> float:
     """The ε that the paper's accounting gives for Poisson-sampled steps, with Skellam noise on 32 bits.
-
-    At 32 bits the divergences are those of Gaussian noise to ten digits. Raises PrivacyError for other mechanisms.
-    """
+    At 32 bits the divergences are those of Gaussian noise to ten digits. Raises PrivacyError for other mechanisms."""
     if not all(_has_closed_form(part.shift) for part in loss):
         raise expected("mechanism of the joint-noise paper", "a mixture", "a sampled step", PrivacyError)
     total = np.zeros(len(SKELLAM_ORDERS))
     for part in loss:
-        sigma = part.noise_multiplier / part.shift.sensitivities[-1]
-        mechanism = SkellamMechanism(sigma, scale=2.0**32)
+        mechanism = SkellamMechanism(part.noise_multiplier / part.shift.sensitivities[-1], scale=2.0**32)
         total += part.steps * sampled_divergences(mechanism, part.shift.probabilities[-1])
     return mironov_epsilon(np.asarray(SKELLAM_ORDERS, dtype=np.float64), total, math.log(delta))[0]

@@ -53,12 +53,11 @@ _unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for 
 
 
 def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
-    """The privacy losses that a unit may have; its ε is the largest over the list.
+    """The privacy losses that a unit may have, as whoever sees every noisy step (LOCAL trust) or the noisy sums
+    observes.
 
-    ``every_silo``: a subject's items at all of the ``silos_per_subject`` silos that may hold it, against those at
-    one silo. An item or a silo's whole data is at one silo by definition. Observer: with LOCAL trust everybody who
-    sees every noisy step of every silo; otherwise whoever sees the noisy sums.
-    Raises PrivacyError where the mechanism bounds nothing.
+    ``every_silo``: a subject's items at all of the ``silos_per_subject`` silos that may hold it, against those at one
+    silo. An item or a silo's whole data is at one. Raises PrivacyError where the mechanism bounds nothing.
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
@@ -82,9 +81,8 @@ def noise_is_summed(plan: PrivacyPlan) -> bool:
     """True where only the sum over silos is released, so that the noise of all silos protects each of them.
 
     Joint noise counts only with one noisy step in each aggregation: with more, another silo's later gradients may
-    cancel its own earlier noise (the counterexample to Theorem 4.7 of arXiv 2407.19286), and each silo's own noise
-    is all that can be accounted. Where the whole update is clipped and noised once, no gradient comes after the noise.
-    Nor does it count where the sum is not one of noisy gradients (:func:`sums_noisy_gradients`).
+    cancel its own earlier noise (the counterexample to Theorem 4.7 of arXiv 2407.19286). Where the whole update is
+    clipped and noised once, no gradient comes after the noise. Nor does it count without :func:`sums_noisy_gradients`.
     """
     trust = plan.mechanism.trust
     if trust is TrustModel.LOCAL:
@@ -108,9 +106,8 @@ def own_noise_alone(plan: PrivacyPlan) -> bool:
 def sums_noisy_gradients(plan: PrivacyPlan) -> bool:
     """Whether what secure aggregation sums is linear in what the silos noised.
 
-    Adam's first step is the sign of each noisy gradient. Where a silo's sum is far longer than its noise, the sign is
-    known and its noise is lost, so that an item is protected by its own silo's noise alone. Where whole updates or a
-    subject's parts are noised, the noise comes after any local optimiser.
+    Adam's first step is the sign of each noisy gradient: where a silo's sum is far longer than its noise, that noise is
+    lost to the others' items. Noise on whole updates or a subject's parts comes after any local optimiser.
     """
     return plan.mechanism.noised_after_steps or plan.settings.linear_updates
 
@@ -147,8 +144,8 @@ def least_noise(silos: Sequence[SiloSchedule]) -> float:
 def shares(plan: PrivacyPlan) -> float:
     """The noise multiplier of the sum over silos over each silo's own; 1 where silos do not share one noise.
 
-    A noise multiplier that is given or calibrated is that of the sum, all silos' noise included, wherever the noise of
-    silos adds up before anybody sees it: under secure aggregation, unless each silo's own noise alone is counted.
+    One that is given or calibrated is that of the sum wherever the noise of silos adds up before anybody sees it: under
+    secure aggregation, unless each silo's own noise alone is counted.
     """
     mechanism = plan.mechanism
     claimed = plan.settings.mode is AccountingMode.AS_PUBLISHED
@@ -167,18 +164,13 @@ def noise_of_the_sum(plan: PrivacyPlan) -> float:
 def averaged_noise(plan: PrivacyPlan) -> float:
     """Std of each coordinate of the noise on one step's average over all silos, in clip norms; 0 without noise.
 
-    This number compares algorithms with different sampling, sums and divisors. A small noise multiplier on a sum of few
-    subjects may add more noise to the average than a large one on a sum of many.
-
-    The average is the server's step for a learning rate of 1 and one local step a round: the mean of the silos' noisy
-    means, or the one noisy sum over them.
-
-    Raises:
-        PrivacyError: noise or divisor that depend on the mini-batch, or a round of some of the silos only.
+    It compares algorithms with different sampling, sums and divisors: the average is the server's step for a learning
+    rate of 1 and one local step a round, the mean of the silos' noisy means, or the one noisy sum over them.
+    PrivacyError for noise or divisor that depend on the mini-batch, or a round of some of the silos only.
     """
-    if plan.mechanism.noise_rule is NoiseRule.NONE:
-        return 0.0
     rule, divisor = plan.mechanism.noise_rule, plan.mechanism.divisor_rule
+    if rule is NoiseRule.NONE:
+        return 0.0
     if rule is not NoiseRule.CONSTANT or divisor is DivisorRule.REALISED_SUBJECTS:
         read = f"noise {rule}, divisor {divisor}"
         raise expected("noise on the average of the plan", read, "public constants", PrivacyError)
@@ -206,9 +198,7 @@ def _stats() -> Any:
 @lru_cache(maxsize=256)
 def typical_group_size(schedule: SiloSchedule) -> int:
     """The most frequent largest group of a Poisson mini-batch: P(max ≤ z) = P(Bin(k̄, q) ≤ z)^subjects.
-
-    k̄ is the mean number of items of a subject at the silo, between its integer neighbours.
-    """
+    k̄ is the mean number of items of a subject at the silo, between its integer neighbours."""
     mean, q = schedule.items / max(1, schedule.subjects), schedule.sampling_probability
     low, share = math.floor(mean), mean - math.floor(mean)
     sizes = np.arange(schedule.max_items_per_subject + 1)
@@ -231,8 +221,8 @@ def largest(
 ) -> tuple[float, PrivacyLoss]:
     """The largest ε of the losses, and one that has it.
 
-    Where there are many, most are left out by upper bounds: of Rényi divergences, or on a coarse grid where these are
-    too loose. Those with the largest bounds come first, and no other whose bound is below the largest ε so far.
+    Of many most are left out by upper bounds: of Rényi divergences, or on a coarse grid where these are too loose.
+    Those with the largest bounds come first, and no other whose bound is below the largest ε so far.
     """
     worst, bounds = (-1.0, losses[0]), [math.inf] * len(losses)
     if len(losses) > FEW_LOSSES and accountant == "pld":
@@ -252,8 +242,7 @@ def largest(
 def _silo_run(plan: PrivacyPlan, silo: int) -> SiloRun:
     schedule = plan.silos[silo]
     if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
-        size = typical_group_size(schedule)
-        schedule = replace(schedule, noise_multiplier=plan.noise_multiplier(silo, size))
+        schedule = replace(schedule, noise_multiplier=plan.noise_multiplier(silo, typical_group_size(schedule)))
     return SiloRun(schedule, plan.rounds_of(silo))
 
 
@@ -287,30 +276,24 @@ def _local_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, se
 
 def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int) -> MixtureSteps:
     """Rounds of drawn silos: of a subject's ``held`` silos, all as bad as ``silo``, a hypergeometric number takes part.
-
-    Everybody knows which, and nobody's data decides over it (``events.Told``).
-    """
+    Everybody knows which, and nobody's data decides over it (``events.Told``)."""
     shift, steps = _shift(plan, silo.schedule, unit), releases(plan, silo.schedule)
-    sigma, parts = silo.schedule.noise_multiplier, [(0.0, 1, Shift((0.0,), (1.0,)))]
-    summed = noise_is_summed(plan)
-    if summed:
-        sigma = least_noise(plan.silos) * noise_copies(plan)
-    total = parts[0][2]
+    summed, still, parts = noise_is_summed(plan), Shift((0.0,), (1.0,)), list[tuple[float, int, Shift]]()
+    sigma = least_noise(plan.silos) * noise_copies(plan) if summed else silo.schedule.noise_multiplier
+    total = still
     for count in range(min(held, participants(plan)) + 1):
         chance = float(_stats().hypergeom.pmf(count, len(plan.silos), held, participants(plan)))
-        together = total if summed else (shift if count else total)
+        together = total if summed else (shift if count else still)
         parts.append((chance, 1 if summed or not count else count * steps, together))
         total = total.convolve(shift) if summed and held > 1 else shift
     missing = 1.0 - sum(weight for weight, _, _ in parts)
-    last = parts[-1]
-    parts[-1] = (max(0.0, last[0] + missing), *last[1:])
+    parts[-1] = (max(0.0, parts[-1][0] + missing), *parts[-1][1:])
     return MixtureSteps(sigma, Told.among(parts), plan.rounds)
 
 
 def _held_by_people(plan: PrivacyPlan, silos: list[SiloRun]) -> list[tuple[SiloRun, ...]]:
     def held(silo: int, items: int) -> SiloRun:
-        schedule, rounds = silos[silo]
-        return SiloRun(replace(schedule, max_items_per_subject=items), rounds)
+        return silos[silo]._replace(schedule=replace(silos[silo].schedule, max_items_per_subject=items))
 
     return [tuple(held(silo, items) for silo, items in own) for own in plan.people]
 
@@ -322,15 +305,12 @@ def silo_loss(plan: PrivacyPlan, silo: int, unit: PrivacyUnit) -> PrivacyLoss:
 
 def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
     schedule, rounds = silo
-    shift = _shift(plan, schedule, unit)
-    return MixtureSteps(schedule.noise_multiplier, shift, releases(plan, schedule) * rounds)
+    return MixtureSteps(schedule.noise_multiplier, _shift(plan, schedule, unit), releases(plan, schedule) * rounds)
 
 
 def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise.
-
-    Where silos take turns, all are taken to be as bad as the worst, and choices differ by how many of them meet.
-    """
+    Where silos take turns, all are taken to be as bad as the worst, and choices differ by how many of them meet."""
     sigma = least_noise([silo.schedule for silo in silos]) * noise_copies(plan)
     count, together = plan.silos_per_subject, participants(plan)
     sums: list[list[tuple[tuple[SiloRun, ...], int]]]
@@ -344,8 +324,7 @@ def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, s
         sums = [[((worst_of(silos),) * met, rounds) for met, rounds in each] for each in meetings]
 
     def summed(held: tuple[SiloRun, ...], rounds: int) -> MixtureSteps:
-        shifts = (_shift(plan, silo.schedule, unit) for silo in held)
-        return MixtureSteps(sigma, reduce(Shift.convolve, shifts), rounds)
+        return MixtureSteps(sigma, reduce(Shift.convolve, (_shift(plan, silo.schedule, unit) for silo in held)), rounds)
 
     return list(dict.fromkeys(merged(summed(*each) for each in of_one) for of_one in sums))
 
@@ -357,22 +336,18 @@ def expected_subjects(schedule: SiloSchedule) -> float:
 
 
 def _budget_shift(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> Shift:
-    settings, schedule = plan.settings, plan.silos[0]
-    shift = unit_shift(
-        plan.mechanism.clipping,
-        unit,
-        settings.sampling,
-        max(silo.sampling_probability for silo in plan.silos),
-        schedule.max_items_per_subject,
-        schedule.items,
-    )
+    settings, clipping, schedule = plan.settings, plan.mechanism.clipping, plan.silos[0]
+    q = max(silo.sampling_probability for silo in plan.silos)
+    most, items = schedule.max_items_per_subject, schedule.items
+    shift = unit_shift(clipping, unit, settings.sampling, q, most, items)
     q = shift.probabilities[-1]
+    moved = moved_at_one_silo(settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject)
     if unit is PrivacyUnit.ITEM and settings.subject.weights is BudgetWeights.FIXED:
         # It may turn its own silo's part around, and no other part changes.
-        shift = Turned.by(q, 2.0 * _moved_at_one_silo(plan))
+        shift = Turned.by(q, 2.0 * moved)
     elif unit is PrivacyUnit.SUBJECT and not every_silo and plan.silos_per_subject > 1:
         # One coin for all parts of the subject: with what it holds elsewhere it is sampled on both sides.
-        shift = Turned.by(q, _moved_at_one_silo(plan))
+        shift = Turned.by(q, moved)
     # every silo knows the common coin
     return known_coin(shift) if settings.colluding_silos and q < 1 else shift
 
@@ -382,12 +357,8 @@ def _rounds_charged(plan: PrivacyPlan, shift: Shift) -> int:
 
     Where silos take turns, its parts c_i add up to at most what one silo's rounds would give the whole budget: Σ_i of
     rounds times c_i² (or (Σ c_i)² in a sum, at most Σ c_i) is at most the largest number of rounds. That is an argument
-    on Gaussians: under coins (more than one atom) every round counts.
+    on Gaussians: under coins every round counts.
     """
     if len(shift.sensitivities) > 1:
         return plan.rounds
     return max(plan.rounds_of(silo) for silo in range(len(plan.silos)))
-
-
-def _moved_at_one_silo(plan: PrivacyPlan) -> float:
-    return moved_at_one_silo(plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -11,7 +12,7 @@ from subjectdp.accounting.calibration import versions
 from subjectdp.accounting.epsilon import FINAL, SEARCH
 from subjectdp.accounting.events import PrivacyLoss, recorded, recorded_event
 from subjectdp.accounting.gaussian import gdp_mu
-from subjectdp.accounting.make_plan import predicted_plan
+from subjectdp.accounting.make_plan import with_noise_multipliers
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
@@ -92,25 +93,20 @@ _SCOPES = {  # unit, and whether at all silos that may hold it
 
 def stated_epsilons(plan: PrivacyPlan) -> dict[str, float | None]:
     """The ε of :func:`privacy_statements` alone, at a fraction of its time: ``as_published`` and the sound ones."""
-    stated = {"as_published": _claimed_epsilon(plan)}
-    for name, (unit, every) in _SCOPES.items():
-        try:
-            leaks = plan.mechanism.data_dependence
-            stated[name] = None if leaks else _finite(_epsilon(plan, unit, every)[0])
-        except PrivacyError:
-            stated[name] = None
+    stated = {"as_published": _claimed_epsilon(plan), **dict.fromkeys(_SCOPES)}
+    if not plan.mechanism.data_dependence:
+        for name, (unit, every) in _SCOPES.items():
+            with suppress(PrivacyError):
+                stated[name] = _finite(_epsilon(plan, unit, every)[0])
     return stated
 
 
 def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True, items: ItemFacts | None = None) -> dict[str, Any]:
     """The manifest's privacy record: ``as_published``, ``sound`` (item, subject_one_silo, subject), ``over_rounds``.
 
-    ``predicted`` is null except for a run with the noise of more subjects than it has (:func:`predicted_statement`).
-
     ``as_published`` always carries ``guarantee: false``; a sound ε that rests on a bound read from private data is
-    :data:`CONDITIONAL`. A sound ε is null where none can be given, with the reason;
-    where only a data-dependent σ or divisor stands in the way, ``epsilon_if_constant`` says what ε would be if it were
-    a public constant.
+    :data:`CONDITIONAL`. A sound ε is null where none can be given, with the reason; where only a data-dependent σ or
+    divisor stands in the way, ``epsilon_if_constant`` says what it would be for a public constant.
     """
     scopes = dict(_SCOPES)
     if plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE):
@@ -161,7 +157,7 @@ def _part_of_a_subject(plan: PrivacyPlan, items: int) -> float | None:
 def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
     """The paper's claim for the plan: never a guarantee of ours."""
     mechanism, settings = plan.mechanism, plan.settings
-    if (nothing := _claims_nothing(mechanism)) is not None:
+    if nothing := _claims_nothing(mechanism):
         return {"epsilon": None, "guarantee": False, "claim": nothing, "reference": mechanism.reference}
     facts = published.facts_of(plan)
     loss = [published.published_loss(mechanism, facts, settings, silo)[0] for silo in plan.silos]
@@ -189,8 +185,7 @@ def published_statement(plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def _claimed_epsilon(plan: PrivacyPlan) -> float | None:
-    nothing = _claims_nothing(plan.mechanism)
-    return _finite(published.published_epsilon(plan)) if nothing is None else None
+    return None if _claims_nothing(plan.mechanism) else _finite(published.published_epsilon(plan))
 
 
 def _claims_nothing(mechanism: Mechanism) -> str | None:
@@ -202,13 +197,10 @@ def _claims_nothing(mechanism: Mechanism) -> str | None:
 
 
 def predicted_statement(plan: PrivacyPlan) -> dict[str, Any] | None:
-    """ε for the number of subjects that the noise was made for; null for a run with noise for its own subjects.
-
-    It does not hold for the run itself, whose statements are in ``sound``.
-    """
-    full, prediction = predicted_plan(plan), plan.prediction
-    if full is None or prediction is None:
+    """ε for the subjects that the noise was made for, not for the run itself; null where these are the run's own."""
+    if (prediction := plan.prediction) is None:
         return None
+    full = replace(with_noise_multipliers(plan, prediction.noise_multipliers, by_size=False), prediction=None)
     unit = full.mechanism.claimed_unit or PrivacyUnit.SUBJECT
     statement = sound_statement(full, unit, every_silo=True)
     return {
@@ -263,9 +255,8 @@ def condition(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> str | N
 def _epsilon(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[float, str, list[PrivacyLoss]]:
     """ε, the accountant that proves it, and the losses that it is proven of.
 
-    A bound for a subject over all its silos holds at one of them: it is taken where it is smaller, since the grid of an
-    ε of thousands may round the one further up than the other. Not where silos share a subject's budget: what leaves
-    one of them changes the weights, or the coin, of what stays at the others.
+    A bound for a subject over all its silos holds at one of them: it is taken where it is smaller, as the grid of an ε
+    of thousands may round. Not where silos share a subject's budget: what leaves one changes what stays at the others.
     """
     one = _accounted(plan, unit, every_silo)
     several = plan.silos_per_subject > 1 and not plan.mechanism.shared_budget
@@ -278,16 +269,18 @@ def _accounted(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> tuple[
     """ε with the plan's accountant where it certifies, else by PLD, or the Rényi bounds for integer noise."""
     losses = sound.unit_losses(plan, unit, every_silo)
     chosen = Accountant(plan.settings.accountant)
-    if chosen.only_claims:
-        integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
-        chosen = Accountant.RDP_INTEGER if integers else Accountant.PLD
+    chosen = _certifying(plan) if chosen.only_claims else chosen
     epsilon, worst = sound.largest(losses, plan.settings.delta, chosen)
     return epsilon, str(chosen), losses if len(losses) <= sound.FEW_LOSSES else [worst]
 
 
+def _certifying(plan: PrivacyPlan) -> Accountant:
+    integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
+    return Accountant.RDP_INTEGER if integers else Accountant.PLD
+
+
 def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[str, Any]:
-    silos = sound.participants(plan)
-    held = min(plan.silos_per_subject, silos) if every_silo else 1
+    held = min(plan.silos_per_subject, sound.participants(plan)) if every_silo else 1
     fixed = plan.settings.sampling is SamplingMethod.FIXED_BATCH_SIZE
     adjacency = Adjacency.REPLACE if unit is PrivacyUnit.SILO else Adjacency.ADD_REMOVE
     return {
@@ -376,15 +369,12 @@ def _sampling_assumptions(plan: PrivacyPlan) -> Iterable[str]:
 
 
 def epsilon_over_rounds(plan: PrivacyPlan, unit: PrivacyUnit) -> list[tuple[int, float]]:
-    """(rounds, ε) after about four numbers of executed rounds, the last one included (a subject: over all silos).
+    """(rounds, ε) after about four numbers of executed rounds, the last one included: the largest over the silos.
 
-    The largest over the silos, at each number of rounds. Data-dependent σ or divisors are taken as constants here, as
-    in ``epsilon_if_constant``. By privacy loss distributions, before the last round on a coarse grid, or for integer
-    noise by the Rényi bounds that hold for it.
+    Data-dependent σ or divisors are taken as constants, as in ``epsilon_if_constant``. By privacy loss distributions,
+    before the last round on a coarse grid, or for integer noise by the Rényi bounds that hold for it.
     """
-    integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
-    accountant = "rdp_integer" if integers else "pld"
-    counts, found = _spread(plan.rounds), list[float]()
+    accountant, counts, found = _certifying(plan), _spread(plan.rounds), list[float]()
     for rounds in counts:
         resolution = SEARCH if rounds < plan.rounds else FINAL  # remembered from a statement by this accountant
         found.append(sound.unit_epsilon(replace(plan, rounds=rounds), unit, True, accountant, resolution))
@@ -400,12 +390,12 @@ def _over_rounds(plan: PrivacyPlan) -> dict[str, Any]:
     result: dict[str, Any] = {
         "rounds": _spread(plan.rounds),
         "constant_noise_assumed": bool(plan.mechanism.data_dependence),
+        "item": None,
+        "subject": None,
     }
-    for name, unit in (("item", PrivacyUnit.ITEM), ("subject", PrivacyUnit.SUBJECT)):
-        try:
-            result[name] = [_finite(epsilon) for _, epsilon in epsilon_over_rounds(plan, unit)]
-        except PrivacyError:
-            result[name] = None
+    for unit in (PrivacyUnit.ITEM, PrivacyUnit.SUBJECT):
+        with suppress(PrivacyError):
+            result[unit.value] = [_finite(epsilon) for _, epsilon in epsilon_over_rounds(plan, unit)]
     return result
 
 

@@ -22,13 +22,11 @@ PRINTED = {(n, s): pair for n, row in _PRINTED.items() for s, pair in zip(PARTIE
 
 @dataclass(frozen=True)
 class Row:
-    """One cell of the paper's table.
+    """One cell of the paper's table. ``epsilon``: the paper's accounting at ``sigma_total``, the noise of the sum.
 
-    ``epsilon``: the paper's accounting at ``sigma_total``, the noise of the sum.
-    ``epsilon_tight``: PLD of Gaussian noise with ``sigma_total``, as if Theorem 4.7 were true.
-    ``epsilon_sound``: the proven ε. For one local step it is ``epsilon_tight``; for more it counts each party's own
-    noise alone, because Theorem 4.7 has a counterexample there.
-    ``epsilon_lower``: ε of the counterexample's released sum. No proof can give less.
+    ``epsilon_tight``: PLD of Gaussian noise with it, as if Theorem 4.7 were true. ``epsilon_sound``: the proven ε; for
+    more than one local step each party's own noise alone counts. ``epsilon_lower``: of the counterexample; no proof
+    gives less.
     """
 
     local_steps: int
@@ -77,8 +75,7 @@ def skellam_noise(epsilon: float, delta: float, q: float, steps: int, scale: flo
     """The noise multiplier at which the paper's accounting gives exactly ε for one party."""
 
     def gap(log_sigma: float) -> float:
-        mechanism = SkellamMechanism(math.exp(log_sigma), scale=scale)
-        return skellam_epsilon(mechanism, q, steps, delta)[0] - epsilon
+        return skellam_epsilon(SkellamMechanism(math.exp(log_sigma), scale=scale), q, steps, delta)[0] - epsilon
 
     low, high = math.log(0.1), math.log(2.0)
     while gap(high) > 0:
@@ -89,10 +86,8 @@ def skellam_noise(epsilon: float, delta: float, q: float, steps: int, scale: flo
 
 
 def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, delta: float) -> float:
-    """ε of the sum if every other party cancels its noise in all steps but the last.
-
-    N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C (``auditing.counterexample``).
-    """
+    """ε of the sum if every other party cancels its noise in all steps but the last (``auditing.counterexample``).
+    N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C."""
     counts = range(steps + 1)
     masses = stats.binom.pmf(counts, steps, q)
     shift = Shift.of([float(count) for count in counts], (masses / masses.sum()).tolist()).trimmed()
@@ -100,7 +95,6 @@ def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, de
 
 
 def text() -> str:
-    """The table as aligned text."""
     header = "steps  parties  sigma_total  (printed)   epsilon  (printed)   order   tight   sound\n"
     lines = [
         f"{row.local_steps:5d}  {row.parties:7d}  {row.sigma_total:11.4f}  {row.sigma_printed:9.2f}  "

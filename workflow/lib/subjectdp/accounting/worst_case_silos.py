@@ -35,9 +35,8 @@ class SiloRun(NamedTuple):
 def worst_case_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun, ...]]:
     """Choices of ``count`` of the silos, such that any choice is no worse than one of them.
 
-    A choice is left out if another silo that is at least as bad in every respect could take a place in it. Where more
-    than a few are left, silos of similar sampling probability count as one kind, as bad as the worst of them in every
-    respect.
+    One is left out if another silo that is at least as bad in every respect could take a place in it. Where many are
+    left, silos of similar sampling probability count as one kind, as bad as the worst of them in every respect.
     """
     alike = _rounded_up(silos)
     if count == len(alike):
@@ -45,8 +44,7 @@ def worst_case_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun
     for likeness in _LIKENESS:
         kinds = Counter(alike if likeness == 1.0 else _merged(alike, likeness))
         if len(kinds) <= _MOST_KINDS:
-            ordered = sorted(kinds, key=_badness, reverse=True)
-            choices = list(islice(_choices(ordered, kinds, count), _MOST_CHOICES + 1))
+            choices = list(islice(_choices(sorted(kinds, key=_badness, reverse=True), kinds, count), _MOST_CHOICES + 1))
             if len(choices) <= _MOST_CHOICES:
                 return choices
     return [(worst_of(alike),) * count]
@@ -58,8 +56,8 @@ def composed_silos(
     """What a subject at ``count`` of the silos may lose where each silo's releases ``run`` are seen.
 
     Any choice's silos, by size, have at place j a silo that is no larger than the j-th of all. The worst of these
-    (:class:`~subjectdp.accounting.events.Joined`) thus takes place j: domination is kept by composition. Nearly always
-    that is the j-th silo itself. Few choices are written out one by one.
+    (:class:`~subjectdp.accounting.events.Joined`), nearly always the j-th itself, thus takes place j: domination is
+    kept by composition. Few choices are written out one by one.
     """
     alike = _rounded_up(silos)
     if math.comb(len(alike), count) <= _FEW_CHOICES:
@@ -97,8 +95,7 @@ def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list
     times = np.bincount(np.arange(rounds) % silos)[: len(starts)]
     meetings: dict[tuple[tuple[int, int], ...], None] = {}
     for held in combinations(range(silos), count):
-        met = np.isin(there, held).sum(axis=1)
-        rows = np.bincount(met, times).astype(int)
+        rows = np.bincount(np.isin(there, held).sum(axis=1), times).astype(int)
         meetings[tuple((n, int(rows[n])) for n in range(1, len(rows)) if rows[n])] = None
 
     def more_meet(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
@@ -172,15 +169,13 @@ def _grouped(silos: Sequence[SiloRun], count: int, size: Callable[[SiloRun], flo
 class _Losses:
     """Privacy losses of silos' releases, on one grid, to tell which dominate which.
 
-    δ of a silo's discretised loss at each point of the grid, for ε from below all losses to above them; between two
-    points δ is linear in e^ε for both silos. A silo is dominated whose δ is larger nowhere, but for a part of the δ
-    that ε is asked for (``_TOLERATED``, all exchanges together): less than what rounding losses up adds.
+    Between two points of the grid δ is linear in e^ε for both silos. A silo is dominated whose δ is larger nowhere, but
+    for a part of the δ that ε is asked for (``_TOLERATED``, all exchanges together): less than rounding losses up adds.
     """
 
     def __init__(self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float) -> None:
         self._run, self._tolerated = run, _TOLERATED * delta
-        losses = [(run(silo),) for silo in set(silos)]
-        self._grid = max(comparing_grid(loss) for loss in losses)
+        self._grid = max(comparing_grid((run(silo),)) for silo in set(silos))
         self._masses = cache(lambda silo: loss_masses(run(silo), self._grid))
 
     def size(self, silo: SiloRun) -> float:

@@ -1,9 +1,8 @@
 """What an algorithm's file declares: its mechanisms (privacy facts) and its rounds (pseudo-code).
 
 A round is a local step of a silo and the server's aggregation, written over the protocols below, which know no device,
-file or configuration: ``subjectdp.training`` implements them for training, ``subjectdp.auditing`` for many
-one-coordinate runs at once. The facts are written as differences from :data:`DP_SGD`, once for both accounting modes
-where these do not differ.
+file or configuration. The facts are written as differences from :data:`DP_SGD`, once for both accounting modes where
+these do not differ.
 """
 
 from __future__ import annotations
@@ -80,9 +79,7 @@ class LocalStep(Protocol):
 
     def clipped_sum(self, batch: Batch, weights: Tensor | None = None, factor: Factor | None = None) -> Vector:
         """Σ_j w_j Clip(g(s_j), C), weights (items,) in [0, 1]; C/k where the silo fuses k local steps.
-
-        With ``factor`` Σ_j w_j g(s_j) min(factor(‖g(s_j)‖/C), C/‖g(s_j)‖).
-        """
+        With ``factor`` Σ_j w_j g(s_j) min(factor(‖g(s_j)‖/C), C/‖g(s_j)‖)."""
 
     def subject_sum(self, batch: Batch) -> Vector:
         """Σ_a Clip(mean_{j∈S_a} g(s_j), C_a), C_a the subject's clip norm at this silo: C, or its part of a budget."""
@@ -224,10 +221,7 @@ class SiloTask(StrEnum):
 
 @dataclass(frozen=True)
 class RoundRule:
-    """One federated round: each silo does ``silo_task`` with ``local_step``, the server aggregates the results.
-
-    ``server_noise`` and ``of_updates`` say which plans the rule executes (see :meth:`Algorithm.round_rule`).
-    """
+    """One federated round: each silo does ``silo_task`` with ``local_step``, the server aggregates the results."""
 
     local_step: Step
     aggregate: Aggregate = average_models
@@ -249,8 +243,8 @@ class RoundRule:
 class Algorithm:
     """An algorithm: name in configurations, label in figures, privacy facts, pseudo-code.
 
-    ``reads`` names those configuration keys and sections of :data:`SPECIAL_KEYS` that the algorithm reads. Another
-    value than the default of a key that is not read is refused (``config.run``; decision 0022 has the exceptions).
+    ``reads`` names the keys and sections of :data:`SPECIAL_KEYS` that it reads: a value other than the default of any
+    other of them is refused (``config.run``; decision 0022 has the exceptions).
     """
 
     name: str
@@ -293,12 +287,9 @@ class Algorithm:
     def round_rule(self, plan: PrivacyPlan) -> RoundRule:
         """The round that executes a plan.
 
-        Raises:
-            ConfigError: integer noise, where the algorithm has no round with it.
-            PrivacyError: clipping or trust of the plan that no round of the algorithm has.
+        Raises ConfigError for integer noise and PrivacyError for clipping or trust that no round of the algorithm has.
         """
-        found = [rule for rule in self.rounds if rule.executes(plan)]
-        if found:
+        if found := [rule for rule in self.rounds if rule.executes(plan)]:
             return found[0]
         if plan.settings.noise_distribution is NoiseDistribution.SKELLAM:
             raise expected("joint.noise", "skellam", f"gaussian with algorithm {self.name}")
@@ -318,12 +309,11 @@ def declare(
     """The algorithm with its facts written out for both modes.
 
     Args:
-        name: As in configurations.
-        label: As in figures.
-        variants: The facts of each variant, without name and mode; the first one is the default.
-        rounds: The rounds: one for each kind of noise and clipping that plans may ask for.
-        of_updates: The facts of the rounds that clip whole updates, sound only: no paper claims anything for them.
-        reads: Those of ``SPECIAL_KEYS`` that the algorithm reads.
+        name, label: as in configurations, as in figures.
+        variants: the facts of each variant, without name and mode; the first one is the default.
+        rounds: one for each kind of noise and clipping that plans may ask for.
+        of_updates: the facts of the rounds that clip whole updates, sound only: no paper claims anything for them.
+        reads: those of ``SPECIAL_KEYS`` that the algorithm reads.
     """
     by_mode = [ByMode(facts, facts) if isinstance(facts, Mechanism) else facts for facts in variants]
     mechanisms = tuple(
@@ -356,8 +346,7 @@ def _unread(found: Algorithm) -> Iterator[SubjectDPError]:
         "subject.weights": any(facts.shared_budget for facts in found.mechanisms),
         "joint.clipping": found.of_updates is not None,
     }
-    unread = [key for key, read in reading.items() if not read and found.reads_key(key)]
-    if unread:
+    if unread := [key for key, read in reading.items() if not read and found.reads_key(key)]:
         yield expected(f"reads of {name}", found.reads, f"without {', '.join(unread)}, which its facts have no use for")
 
 

@@ -27,10 +27,7 @@ ALGORITHMS: dict[str, str] = {
 
 @cache
 def algorithm(name: str, variant: str | None = None) -> Algorithm:
-    """The algorithm of that name.
-
-    ConfigError for an unknown name or variant, a mistake in its file, or where that declares another name.
-    """
+    """The algorithm of that name; ConfigError for an unknown name or variant, or a mistake in its file."""
     if name not in ALGORITHMS:
         raise unknown("algorithm.name", name, ALGORITHMS)
     try:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 
+Kind = TypeVar("Kind", PrivacyUnit, TrustModel)
 _SECTION = re.compile(r"\b(partition|training|privacy|joint|subject)\.(?=[a-z])")
 
 
@@ -96,17 +98,13 @@ def calibrate(
     Raises:
         As :func:`account`, and PrivacyError where no noise gives the unit that ε.
     """
-
     with words_of_the_api():
         chosen, table = _mechanism(algorithm), as_counts(counts)
         if unit is not None:
-            if unit not in list(PrivacyUnit):
-                raise unknown("unit", unit, list(PrivacyUnit))
-            chosen = replace(chosen, claimed_unit=PrivacyUnit(unit))
+            chosen = replace(chosen, claimed_unit=_member("unit", unit, PrivacyUnit))
         facts, target = _known(schedule).facts(table), number("epsilon", epsilon)
         settings = replace(_settings(chosen, facts, schedule), epsilon=target, delta=number("delta", delta, below=1))
-        draft = _draft(chosen, facts, schedule, settings)
-        return _reported(with_plan_noise(draft, facts), table)
+        return _reported(with_plan_noise(_draft(chosen, facts, schedule, settings), facts), table)
 
 
 def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
@@ -123,11 +121,13 @@ def mechanism(algorithm: str, trust: str | None = None) -> Mechanism:
         raise expected("algorithm", algorithm, "a name or a mechanism")
     name, _, variant = algorithm.partition(":")
     found = registry.mechanism(name, variant or None, AccountingMode.SOUND)
-    if trust is None:
-        return found
-    if trust not in list(TrustModel):
-        raise unknown("trust", trust, list(TrustModel))
-    return replace(found, trust=TrustModel(trust))
+    return found if trust is None else replace(found, trust=_member("trust", trust, TrustModel))
+
+
+def _member(key: str, word: str, kind: type[Kind]) -> Kind:
+    if word not in list(kind):
+        raise unknown(key, word, list(kind))
+    return kind(word)
 
 
 def _reported(plan: PrivacyPlan, counts: Counts | SiloSizes) -> PrivacyReport:
@@ -153,7 +153,6 @@ def _known(schedule: Schedule) -> Schedule:
 
 
 def _noise(silos: tuple[str, ...], given: Mapping[str, float]) -> list[float]:
-    """σ of each silo, in order."""
     if set(given) != set(silos):
         raise expected("silos of noise_multiplier", sorted(map(str, given)), f"those of the counts, {sorted(silos)}")
     return [number(f"noise_multiplier of silo {silo!r}", given[silo]) for silo in silos]

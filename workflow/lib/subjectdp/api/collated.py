@@ -20,11 +20,7 @@ def places_to_try(items: int) -> list[int]:
 
 def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any]:
     """Inputs and targets of a few items from all over the data set, as the loader hands them over.
-
-    Raises:
-        DataError: no (inputs, targets).
-        ModelError: a ``collate_fn`` that sorts or mixes items.
-    """
+    Raises DataError where there are no (inputs, targets), ModelError for a ``collate_fn`` that sorts or mixes items."""
     dataset: Any = loader.dataset
     items = [dataset[i] for i in places_to_try(len(dataset))]
     batch, places = loader.collate_fn(items), range(len(items))
@@ -58,10 +54,7 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
 
 
 class Padding:
-    """Tries, on each batch that pads items further than any before, whether their gradients are theirs alone.
-
-    How far an item is padded depends on the longest of its batch: a module that reads the padding mixes items.
-    """
+    """Tries, on each batch that pads items further than any before, whether their gradients are theirs alone."""
 
     check: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
 
@@ -77,8 +70,7 @@ class Padding:
         items = [self._loader.dataset[place] for place in places]
         whole = inputs_and_targets(self._loader.collate_fn(items), self.device)
         alone = [(i, inputs_and_targets(self._loader.collate_fn([item]), self.device)) for i, item in enumerate(items)]
-        padded = [each for each in alone if _sizes(each[1]) != _sizes(whole)]
-        if padded:
+        if padded := [each for each in alone if _sizes(each[1]) != _sizes(whole)]:
             padded.sort(key=lambda each: sum(tensor.numel() for tensor in tensors_in(each[1])))
             self.check(whole, padded[:TRIED])
             self._tried = size

@@ -56,11 +56,9 @@ class Counts:
 
     def facts(self, cap: int | None) -> FederationFacts:
         """The facts that a privacy plan reads. ``cap``: enforced before training; None: maxima are those seen."""
-        counts = self if cap is None else self.capped(cap)
-        subject, silo, items = counts.rows.T
-        largest = np.zeros(len(self.silos), np.int64)
+        subject, silo, items = (self if cap is None else self.capped(cap)).rows.T
+        largest, totals = np.zeros((2, len(self.silos)), np.int64)
         np.maximum.at(largest, silo, items)
-        totals = np.zeros(len(self.silos), np.int64)
         np.add.at(totals, silo, items)
         return FederationFacts(
             items=tuple(totals.tolist()),
@@ -112,12 +110,9 @@ class SiloSizes:
             return each
         if len(each) != len(self.silos):
             raise expected(f"{key} of SiloSizes", each, f"{len(self.silos)} numbers, one for each silo")
-        return tuple(
-            whole_number(f"{key} of silo {silo!r}", value) for silo, value in zip(self.silos, each, strict=True)
-        )
+        return tuple(whole_number(f"{key} of silo {silo!r}", n) for silo, n in zip(self.silos, each, strict=True))
 
     def _check_room(self, place: int, silo: str, cap: int | None) -> None:
-        """Raises ConfigError for more items than the silo's people may have within the smaller one of the caps."""
         caps = [each for each in (cap, None if self.caps is None else self.caps[place]) if each is not None]
         if self.people is not None and caps and self.items[place] > self.people[place] * min(caps):
             most = f"at most {self.people[place] * min(caps)}, those of {self.people[place]} people within the cap"
@@ -143,8 +138,7 @@ def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
     """
     where = Path(path)
     try:
-        text = io.StringIO(where.read_text(encoding="utf-8-sig"), newline="")
-        reader = csv.DictReader(text, skipinitialspace=True)
+        reader = csv.DictReader(io.StringIO(where.read_text(encoding="utf-8-sig"), newline=""), skipinitialspace=True)
         rows, names = [(reader.line_num, row) for row in reader], reader.fieldnames or ()
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise DataError(f"Cannot read {where}: {problem}.") from problem
@@ -198,9 +192,8 @@ def _read_rows(where: Path, reader: Any) -> Counts:
         hint = " Separate columns by commas." if len(header) == 1 and re.search("[;\t]", found) else ""
         raise DataError(f"{where}, line 1: expected the columns {', '.join(COLUMNS)}, got {found}.{hint}")
     if any(header.count(name) > 1 for name in COLUMNS):
-        raise DataError(
-            f"{where}, line 1: expected the columns {', '.join(COLUMNS)} once each, got {', '.join(header)}."
-        )
+        allowed = f"the columns {', '.join(COLUMNS)} once each"
+        raise DataError(f"{where}, line 1: expected {allowed}, got {', '.join(header)}.")
     columns = operator.itemgetter(*map(header.index, COLUMNS))
     lines = ((f"{where}, line {reader.line_num}", row) for row in reader if any(map(str.strip, row)))
     return _counted(str(where), ((place, columns(row) if _fits(row, header) else None) for place, row in lines))
@@ -223,8 +216,7 @@ def as_counts(source: Source) -> Counts | SiloSizes:
         return read_counts(source)
     if len(getattr(source, "columns", ())) and len(source) > _LONG and (counts := _by_columns(source)) is not None:
         return counts
-    rows = list(_rows_of(source))
-    return _counted("counts", ((f"counts, row {number}", row) for number, row in enumerate(rows, 1)))
+    return _counted("counts", ((f"counts, row {number}", row) for number, row in enumerate(list(_rows_of(source)), 1)))
 
 
 def _clean_table(where: Path) -> Any:
@@ -331,7 +323,6 @@ def _counted(name: str, rows: Iterable[tuple[str, Any]]) -> Counts:
 
 
 def _read(row: Any, name_of: Callable[[Any, str], str]) -> tuple[str, str, int] | str:
-    """Subject, silo and items of a row, or what is wrong with it."""
     if not isinstance(row, Iterable) or isinstance(row, str) or len(values := list(row)) != 3:
         return f"expected {', '.join(COLUMNS)}, got {'too few columns, or too many' if row is None else repr(row)}."
     try:

@@ -143,9 +143,8 @@ class SubjectPrivacyEngine(Spending):
     def __init__(self, seed: int | None = None) -> None:
         self._seed = secrets.randbits(256) if seed is None else whole_number("seed", seed, 0)
         self._source = NoiseSource.SECURE if seed is None else NoiseSource.REPRODUCIBLE
-        self._process = os.getpid()
-        self._draws = 0
-        self._settings: PrivacySettings | None = None
+        self._process, self._draws = os.getpid(), 0
+        self._most_steps: int | None = None
 
     def make_private(
         self,
@@ -190,19 +189,17 @@ class SubjectPrivacyEngine(Spending):
         plan = _planned(owners, batch_size, settings)
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         _check_module(module, optimizer)
-        engine, trial, padding = trained_engine(
-            module, criterion, data_loader, 2 * batch_size, check_model, settings.fix
-        )
-        grouped = settings.clip == "subject"
+        capacity, grouped = 2 * batch_size, settings.clip == "subject"
+        engine, trial, padding = trained_engine(module, criterion, data_loader, capacity, check_model, settings.fix)
 
         def try_again() -> bool:
             return trial(self._steps, autocast_on(engine.flat.vector.device) and not self._steps)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
-        sampler = Sampler(plan, positions, owners, grouped, 2 * batch_size, self._seed)
+        sampler = Sampler(plan, positions, owners, grouped, capacity, self._seed)
         loader = PrivateLoader(data_loader, sampler, step, self._next_draw, padding)
         optimizer.register_step_pre_hook(step.before_optimizer_step)
-        self._plan, self._settings = plan, settings
+        self._plan, self._most_steps = plan, settings.steps
         return PrivateModule(module, step).train(module.training), optimizer, PrivateLoss(step), loader
 
     def state_dict(self) -> dict[str, Any]:
@@ -230,15 +227,14 @@ class SubjectPrivacyEngine(Spending):
         )
 
     def _next_draw(self) -> int:
-        """The number of a draw that no other has."""
         self._draws += 1
         return self._draws - 1
 
     def _release(self, total: Tensor) -> Tensor:
         """The noisy mean of one step's clipped sum."""
-        silo, planned = self.plan.silos[0], self._settings.steps if self._settings is not None else None
-        if planned is not None and self._steps >= planned:
-            raise PrivacyError(f"Expected at most {planned} steps: the noise was made for them.")
+        silo = self.plan.silos[0]
+        if self._most_steps is not None and self._steps >= self._most_steps:
+            raise PrivacyError(f"Expected at most {self._most_steps} steps: the noise was made for them.")
         if os.getpid() != self._process:
             raise PrivacyError(
                 "Expected the engine to be used in the process that made it: a forked one has the same noise. Make the "
@@ -247,9 +243,8 @@ class SubjectPrivacyEngine(Spending):
         self._steps += 1
         std = silo.noise_multiplier * self.plan.settings.clip_norm
         key = key_bytes(self._seed, Purpose.NOISE, "api", self._steps)
-        if self._source is NoiseSource.SECURE:
-            return add_secure_gaussian(total, std, key).div_(silo.divisor)
-        return add_gaussian(total, std, key).div_(silo.divisor)
+        add = add_secure_gaussian if self._source is NoiseSource.SECURE else add_gaussian
+        return add(total, std, key).div_(silo.divisor)
 
     def _kept(self, owners: NDArray[np.int64], cap: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions of the items to train on and their subjects, at most ``cap`` of each."""
@@ -295,8 +290,7 @@ def clip_sum(
         clip_norm = number("clip_norm", clip_norm)
     check_parameters(module)
     losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
-    items = number_of(targets)
-    if not items:
+    if not (items := number_of(targets)):
         raise expected("inputs", "no items", "at least one item")
     if number_of(inputs) != items:
         raise expected("inputs", f"{number_of(inputs)} items", f"as many items as targets, {items}")
@@ -342,8 +336,7 @@ def _planned(owners: NDArray[np.int64], batch_size: int, settings: PrivacySettin
 
 def _coin(subjects: int, batch_size: int, settings: PrivacySettings) -> float:
     """The probability of each subject to be drawn: public, whatever the number of items."""
-    wanted = settings.subjects_per_step
-    if wanted is None:
+    if (wanted := settings.subjects_per_step) is None:
         return min(batch_size, subjects) / subjects
     if not 1 <= wanted <= subjects:
         raise expected("subjects_per_step", wanted, f"from 1 to the {subjects} subjects")
@@ -354,8 +347,7 @@ def check_parameters(module: nn.Module) -> None:
     """Raises ModelError for parameters that cannot live in one float32 vector."""
     if not isinstance(module, nn.Module):
         raise expected("module", type(module).__name__, "an nn.Module of torch", ModelError)
-    parameters = trained_parameters(module)
-    if not parameters:
+    if not (parameters := trained_parameters(module)):
         raise ModelError("Expected a module with parameters that require a gradient.")
     if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
         raise ModelError("Expected a module as it was before torch.jit: its layers cannot be seen.")
@@ -387,9 +379,8 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
         raise expected("trained parameters of the optimiser", len(held), "exactly those of the module")
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
-        raise expected(
-            "optimizer", type(optimizer).__name__, "one that needs no closure: each would be a release of its own"
-        )
+        allowed = "one that needs no closure: each would be a release of its own"
+        raise expected("optimizer", type(optimizer).__name__, allowed)
 
 
 class Trial:
@@ -435,14 +426,10 @@ def trained_engine(
     check: Callable[..., list[str]],
     fix: bool,
 ) -> tuple[ClippingEngine, Trial, Padding]:
-    """The engine of a module that has been tried, and what tries it again; warns of what is slow or not trained.
+    """The engine of a module that has been tried, what tries it again, and what tries batches that pad.
 
-    Last what tries batches that pad, to be called with each.
-
-    Args:
-        module, criterion, loader, fix: as of :class:`SubjectPrivacyEngine`.
-        capacity: items that go through the module at once.
-        check: one of :mod:`subjectdp.engine.probe`.
+    Warns of what is slow or not trained. ``capacity`` items go through the module at once, ``check`` is one of
+    :mod:`subjectdp.engine.probe`, all else as of :class:`SubjectPrivacyEngine`.
     """
 
     def tell(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,29 +20,16 @@ from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.sampling import StepKey, items_of_subjects, sample_items, subjects_of_round
 
 
+@dataclass(frozen=True)
 class Sampler:
-    """Draws the mini-batches of a plan with one silo.
+    """Draws the mini-batches of a plan with one silo."""
 
-    Args:
-        plan: sampling probability and sampler.
-        positions: (items,) the data set's positions that may be drawn.
-        owners: (items,) number of the subject of each.
-        grouped: subjects are clipped, not items.
-        capacity: items that go through the model at once.
-        seed: of all draws.
-    """
-
-    def __init__(
-        self,
-        plan: PrivacyPlan,
-        positions: NDArray[np.int64],
-        owners: NDArray[np.int64],
-        grouped: bool,
-        capacity: int,
-        seed: int,
-    ) -> None:
-        self.plan, self.positions, self.owners, self.grouped = plan, positions, owners, grouped
-        self.capacity, self.seed = capacity, seed
+    plan: PrivacyPlan
+    positions: NDArray[np.int64]  # (items,) of the data set, that may be drawn
+    owners: NDArray[np.int64]  # (items,) number of the subject of each
+    grouped: bool  # subjects are clipped, not items
+    capacity: int  # items that go through the model at once
+    seed: int = field(repr=False)  # of all draws
 
     def draw(self, number: int) -> Draw:
         """The mini-batch of the draw of that number, from 0; of an empty one a padded item of weight 0."""
@@ -87,12 +74,9 @@ class PrivateLoader:
         padding: Padding,
     ) -> None:
         self._loader, self._sampler, self._step, self._next_draw = loader, sampler, step, next_draw
-        self._padding = padding
-        self._live = 0
-        self.dataset = loader.dataset
+        self._padding, self._live, self.dataset = padding, 0, loader.dataset
 
     def __len__(self) -> int:
-        """Steps of an epoch."""
         return max(1, round(1 / self._sampler.plan.silos[0].sampling_probability))
 
     def __iter__(self) -> Iterator[Any]:
@@ -112,21 +96,11 @@ class PrivateLoader:
                 pending.append(self._sampler.draw(self._next_draw()))
                 yield pending[-1].positions
 
-        loader, options = self._loader, {}
-        if loader.num_workers:
-            options = {
-                name: getattr(loader, name)
-                for name in ("worker_init_fn", "multiprocessing_context", "prefetch_factor", "timeout")
-            }
-        batches: DataLoader[Any] = DataLoader(
-            self.dataset,
-            batch_sampler=positions(),
-            num_workers=loader.num_workers,
-            collate_fn=loader.collate_fn,
-            pin_memory=loader.pin_memory,
-            **options,
-        )
-        for batch in batches:
+        names = ["num_workers", "collate_fn", "pin_memory"]
+        if self._loader.num_workers:
+            names += ["worker_init_fn", "multiprocessing_context", "prefetch_factor", "timeout"]
+        options: Any = {name: getattr(self._loader, name) for name in names}
+        for batch in DataLoader[Any](self.dataset, batch_sampler=positions(), **options):
             self._check_live(own)
             draw = pending.popleft()
             self._padding(draw.positions, batch)
@@ -146,9 +120,7 @@ class PrivateLoader:
 def check_loader(loader: DataLoader[Any]) -> tuple[int, int]:
     """Items of the loader's data set and its batch size.
 
-    Raises:
-        DataError: a data set without items by position.
-        ConfigError: a batch size or a sampler that the private loader cannot honour.
+    Raises DataError for one without items by position, ConfigError for a batch size or sampler that cannot be honoured.
     """
     if not isinstance(loader, DataLoader):
         raise expected("data_loader", type(loader).__name__, "a DataLoader of torch")
@@ -158,13 +130,8 @@ def check_loader(loader: DataLoader[Any]) -> tuple[int, int]:
     if loader.batch_size is None:
         raise expected("batch_size of the data loader", None, "given")
     items, sampler = int(length()), loader.sampler
-    usual = type(sampler) is SequentialSampler or (
-        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == items
-    )
-    if not usual:
-        raise expected(
-            "sampler of the data loader",
-            type(sampler).__name__,
-            "left out: each item or subject is drawn by the same coin. For a part of the data give a Subset of it",
-        )
+    shuffled = type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == items
+    if not (shuffled or type(sampler) is SequentialSampler):
+        allowed = "left out: each item or subject is drawn by the same coin. For a part of the data give a Subset of it"
+        raise expected("sampler of the data loader", type(sampler).__name__, allowed)
     return items, loader.batch_size

@@ -35,19 +35,15 @@ class _Pass:
 
     part: Part
     tape: Tape | None
-    generators: list[Tensor] | None
+    generators: tuple[Tensor, ...] = ()
 
 
 class PrivateStep:
     """Turns one batch into one noisy gradient; each item counts once, however the loop is written.
 
-    Args:
-        engine: clips.
-        grouped: subjects are clipped, not items.
-        clip_norm: C.
-        release: called with each step's whole clipped sum (P,); returns the gradient that the optimiser sees.
-        try_out: called before each forward pass: tries the model again at a few steps, and says whether the batch is to
-            be tried too.
+    ``grouped``: subjects are clipped, not items. ``release`` is called with each step's whole clipped sum (P,), and
+    returns the gradient that the optimiser sees; ``try_out`` before each forward pass: it tries the model again at a
+    few steps, and says whether the batch is to be tried too.
     """
 
     def __init__(
@@ -64,8 +60,7 @@ class PrivateStep:
         self._flags: dict[str, list[Any]] = {}
         self._factor: float | None = None  # of the loss, in every step
         self.abandon()
-        for parameter in self.parameters:  # plain training afterwards stays possible
-            parameter.requires_grad_(True)
+        engine.flat.require_gradients(True)  # plain training afterwards stays possible
         guard(engine.flat.model, self)
 
     def abandon(self) -> None:
@@ -122,7 +117,7 @@ class PrivateStep:
                     )
             if len(self._draw.parts) == 1:
                 output, tape = self.engine.record(inputs)
-                self._passes = [_Pass(self._draw.parts[0], tape, None)]
+                self._passes = [_Pass(self._draw.parts[0], tape)]
             else:
                 output = self._in_parts(inputs, self._draw.parts)
         self._output = output
@@ -134,7 +129,8 @@ class PrivateStep:
         """The output without a graph; :meth:`backward` runs each part again, under the same state of the generators."""
         pieces, sizes, device = [], [], self.engine.flat.vector.device
         for part in parts:
-            self._passes.append(_Pass(part, None, _generators(device)))
+            cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+            self._passes.append(_Pass(part, None, (torch.get_rng_state(), *cuda)))
             given = taken(inputs, part.items)
             sizes.append((number_of(given),))
             output, _ = self.engine.record(given)  # its graph goes at once
@@ -188,17 +184,16 @@ class PrivateStep:
         self._released = True
         weights = None if draw.weights is None else losses.new_tensor(draw.weights)
         total: Tensor | None = None
-        kind = self.engine.flat.vector.device.type
+        device = self.engine.flat.vector.device
         with self._run(), torch.enable_grad():
             slopes: tuple[Tensor, ...] = ()
             if self._passes[0].tape is None:
                 slopes = torch.autograd.grad(losses.sum(), self._own, materialize_grads=True)
             for each in self._passes:
-                items, tape = each.part.items, each.tape
-                own_losses = losses
+                items, tape, own_losses = each.part.items, each.tape, losses
                 if tape is None:
-                    precision = torch.autocast(kind, torch.bfloat16, enabled=self._mixed)  # of the forward pass
-                    with _generators_at(each.generators), precision:
+                    precision = torch.autocast(device.type, torch.bfloat16, enabled=self._mixed)  # of the forward pass
+                    with _generators_at(each.generators, device), precision:
                         output, tape = self.engine.record(taken(inputs, items))
                     own = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
                     terms = [(o * s[items]).reshape(len(o), -1).sum(1) for o, s in zip(own, slopes, strict=True)]
@@ -240,14 +235,12 @@ class PrivateStep:
     def _run(self) -> Iterator[None]:
         """The engine's own passes: parameters are constants in them."""
         self._running = True
-        for parameter in self.parameters:
-            parameter.requires_grad_(False)
+        self.engine.flat.require_gradients(False)
         try:
             yield
         finally:
             self._running = False
-            for parameter in self.parameters:
-                parameter.requires_grad_(True)
+            self.engine.flat.require_gradients(True)
 
     @property
     def busy(self) -> bool:
@@ -263,16 +256,15 @@ class PrivateStep:
                 raise PrivacyError(
                     f"Expected the parameters that make_private saw, {name!r} was {change} since: make a new engine."
                 )
-        own = ((name, each, present.get(name)) for name, each in trained.items())
-        replaced = next((name for name, each, now in own if now is not each or now.dtype is not torch.float32), None)
-        if replaced is not None:
-            raise PrivacyError(
-                f"Expected the float32 parameters that make_private saw, {replaced!r} was replaced since: make a new "
-                "engine."
-            )
+        for name, parameter in trained.items():
+            if present.get(name) is not parameter or parameter.dtype is not torch.float32:
+                raise PrivacyError(
+                    f"Expected the float32 parameters that make_private saw, {name!r} was replaced since: make a new "
+                    "engine."
+                )
         refuse_by_name(self.engine.flat.model)  # frozen statistics may have been thawed
-        kind = self.engine.flat.vector.device.type
-        if autocast_on(self.engine.flat.vector.device) and torch.get_autocast_dtype(kind) is not torch.bfloat16:
+        device = self.engine.flat.vector.device
+        if autocast_on(device) and torch.get_autocast_dtype(device.type) is not torch.bfloat16:
             raise ModelError("Expected autocast with bfloat16: float16 overflows, and such items would add nothing.")
 
     def _check_flags(self, given: Any, kind: str, own: Sequence[Any]) -> None:
@@ -282,7 +274,8 @@ class PrivateStep:
         if wrong or self._flags.setdefault(kind, others) != others:
             raise PrivacyError(
                 f"Expected tensors that the private loader drew, and the same flags in each step, as {kind}, got "
-                f"{(wrong or others)[0]!r}: it may have been read from the items. Put constants into the module."
+                f"{(wrong or others or ['none'])[0]!r}: it may have been read from the items. Put constants into the "
+                "module."
             )
 
     def _check_loaded(self, given: Any, kind: str) -> None:
@@ -336,8 +329,7 @@ def refuse_second_training(module: nn.Module) -> None:
 class PlainPassGuard:
     """Hooks that refuse a plain training pass of the module, or of a part, in the middle of a private step.
 
-    In eval mode a pass is allowed, and its gradient is not: the optimiser would see it beside the private one. Those
-    of copies guard nothing.
+    In eval mode a pass is allowed, and its gradient is not: the optimiser would see it. Those of copies guard nothing.
     """
 
     changes_nothing = True  # for layer rules
@@ -357,7 +349,6 @@ class PlainPassGuard:
                     each.register_hook(self.refuse)  # type: ignore[no-untyped-call]
 
     def refuse(self, gradient: Tensor | None = None) -> None:
-        """Raises PrivacyError."""
         raise PrivacyError(
             "Expected the model that make_private returned, the module itself, or a part of it, was called in the "
             "middle of a private step: nothing would clip its gradient."
@@ -367,30 +358,19 @@ class PlainPassGuard:
         return PlainPassGuard, ()
 
 
-def _generators(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
-
-
 @contextmanager
-def _generators_at(states: list[Tensor] | None) -> Iterator[None]:
-    devices = [torch.cuda.current_device()] if states is not None and len(states) > 1 else []
-    with torch.random.fork_rng(devices):
-        if states is not None:
-            torch.set_rng_state(states[0])
-            if devices:
-                torch.cuda.set_rng_state(states[1])
+def _generators_at(states: tuple[Tensor, ...], device: torch.device) -> Iterator[None]:
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.set_rng_state(states[0])
+        for state in states[1:]:
+            torch.cuda.set_rng_state(state, device)
         yield
 
 
 class PrivateModule(nn.Module):
-    """A module whose training passes belong to private steps; its parameters are the wrapped module's own.
+    """A module whose training passes belong to private steps; its parameters are those of the wrapped one, ``module``.
 
-    In ``eval()`` mode, or without gradients, it is the plain module. Its state and its other attributes are the plain
-    module's, without a prefix.
-
-    Attributes:
-        module: the wrapped module.
+    In ``eval()`` mode, or without gradients, it is that module, and so are its state and its other attributes.
     """
 
     def __init__(self, module: nn.Module, step: PrivateStep) -> None:
@@ -405,11 +385,9 @@ class PrivateModule(nn.Module):
         return self.module(*arguments, **named)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the wrapped module."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Into the wrapped module."""
         return self.module.load_state_dict(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -444,9 +422,8 @@ class PrivateLoss:
             return plain.as_subclass(PlainMean)
         losses = step.losses(outputs, targets)
         if not losses.detach().isfinite().all():
-            warnings.warn(
-                "Losses of items are not finite: such items add nothing to a step but its noise.", stacklevel=2
-            )
+            text = "Losses of items are not finite: such items add nothing to a step but its noise."
+            warnings.warn(text, stacklevel=2)
         mean: Tensor = _Backward.apply(losses.detach().mean(), step, [losses], *step.parameters)  # type: ignore[no-untyped-call]
         return mean.as_subclass(PrivateMean)
 
@@ -494,11 +471,12 @@ class PrivateMean(Tensor):
         elif func.__name__ in _OF_ONE_NUMBER and len(args) == 1 and not kwargs:
             return args[0]
         elif name not in _OF_THE_GRAPH:
+
+            def plain(each: Any) -> Any:
+                return each.detach().as_subclass(Tensor) if isinstance(each, cls) else each
+
             with torch._C.DisableTorchFunctionSubclass():
-                plain = tree_map(
-                    lambda each: each.detach().as_subclass(Tensor) if isinstance(each, cls) else each, args
-                )
-                result = func(*plain, **kwargs)
+                result = func(*tree_map(plain, args), **kwargs)
             return result.as_subclass(ChangedMean) if isinstance(result, Tensor) else result
         return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
@@ -512,7 +490,6 @@ class PlainMean(Tensor):
     )
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Raises PrivacyError."""
         raise PrivacyError(self.reason)
 
     @classmethod
@@ -538,8 +515,7 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
     """The criterion that returns losses, and the reduction that it had."""
     if isinstance(criterion, nn.Module) and any(each.requires_grad for each in criterion.parameters()):
         raise ModelError("Expected a criterion without parameters to train: make them the module's, or freeze them.")
-    reduction = getattr(criterion, "reduction", None)
-    if reduction is not None:
+    if (reduction := getattr(criterion, "reduction", None)) is not None:
         criterion = copy.copy(criterion)
         try:
             criterion.reduction = "none"
@@ -575,8 +551,8 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
 
     An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``; those
-    at the criterion's ``ignore_index`` are left out.
-    ModelError for a criterion that has parameters to train; PrivacyError, at a call, for one that was changed.
+    at the criterion's ``ignore_index`` are left out. ModelError for a criterion that has parameters to train;
+    PrivacyError, at a call, for one that was changed.
     """
     given, made = criterion, _Settings(criterion)
     criterion, reduction = _unreduced(criterion)

@@ -150,17 +150,15 @@ class ReleaseSettings:
         whole_number("rounds", self.rounds)
         whole_number("seed", self.seed or 0, 0)
         numbers = ("clip_norm", "delta", "epsilon", "learning_rate", "averaged_rounds")
-        from_zero = ("noise_multiplier", "momentum")
-        check_numbers(self, ("local_steps", "items", "silos_per_subject"), numbers, from_zero)
+        check_numbers(self, ("local_steps", "items", "silos_per_subject"), numbers, ("noise_multiplier", "momentum"))
         if (self.epsilon is None) == (self.noise_multiplier is None):
             given = "neither" if self.epsilon is None else "both"
             raise expected("one of noise_multiplier and epsilon", given, "given")
         if self.clip == "gradient" and self.local_steps != 1:
             raise expected("local_steps", self.local_steps, 'left out without clip="update": a round is one step')
         if self.momentum >= 1 or (self.optimizer == "sgd" and self.momentum != type(self).momentum):
-            raise expected(
-                "momentum", self.momentum, "below 1, and left out with optimizer='sgd', which does not read it"
-            )
+            wanted = "below 1, and left out with optimizer='sgd', which does not read it"
+            raise expected("momentum", self.momentum, wanted)
         if self.averaged_rounds is not None and self.averaged_rounds > 1:
             raise expected("averaged_rounds", self.averaged_rounds, "above 0 and at most 1")
 
@@ -171,7 +169,7 @@ class ReleaseSettings:
         facts = counts.facts(None)
         if facts.silos_per_subject > bound:
             raise expected("silos_per_subject", bound, f"at least {facts.silos_per_subject}, those of one person here")
-        chosen = mechanism(_ALGORITHMS[self.clip], self.trust)
+        weights = BudgetWeights(self.weights)
         settings = PlanSettings(
             mode=AccountingMode.SOUND,
             horizontal=Horizontal.SOUND,
@@ -184,10 +182,9 @@ class ReleaseSettings:
             batch_size=1,
             noise_multiplier=self.noise_multiplier,
             noise_source=NoiseSource.SECURE if self.seed is None else NoiseSource.REPRODUCIBLE,
-            subject=SubjectSettings(
-                self.sampling_probability, self.items, BudgetWeights(self.weights), self.local_steps
-            ),
+            subject=SubjectSettings(self.sampling_probability, self.items, weights, self.local_steps),
         )
+        chosen = mechanism(_ALGORITHMS[self.clip], self.trust)
         return make_plan(chosen, replace(facts, silos_per_subject=bound), settings)
 
 
@@ -237,9 +234,8 @@ class SubjectRelease(Spending):
         self.silos, self._loads = counts.silos, 0
         # where gradients are clipped the items are kept apart; where updates are, the passes of different people
         check = check_model if settings.clip == "gradient" else check_keeps_nothing
-        engine, self._try, padding = trained_engine(
-            module, criterion, data_loader, data_loader.batch_size or 1, check, settings.fix
-        )
+        capacity = data_loader.batch_size or 1
+        engine, self._try, padding = trained_engine(module, criterion, data_loader, capacity, check, settings.fix)
         name = cast(Any, settings.optimizer)
         self._items = _Items(data_loader, padding, engine if settings.clip == "gradient" else None)
         self._federation = Federation(
@@ -254,7 +250,7 @@ class SubjectRelease(Spending):
             averaged_rounds=settings.averaged_rounds,
         )
         self._model = GlobalModel(self._federation)
-        self._trainable(True)
+        engine.flat.require_gradients(True)
         guard(module, self)
 
     def round(self) -> None:
@@ -271,7 +267,7 @@ class SubjectRelease(Spending):
         before, kept = self._model.state(), [each.clone() for each in self.module.buffers()]
         self._items.tried = self._try(self._steps)
         self._steps += 1
-        self._trainable(False)
+        flat.require_gradients(False)
         try:
             refuse_by_name(self.module)
             with in_words("The module"):
@@ -281,7 +277,7 @@ class SubjectRelease(Spending):
             self._model.restore(before)
             raise
         finally:
-            self._trainable(True)
+            flat.require_gradients(True)
             flat.load(self._model.reported)
 
     @staticmethod
@@ -334,10 +330,6 @@ class SubjectRelease(Spending):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError("A SubjectRelease cannot be pickled or copied: it holds the secret of the noise.")
 
-    def _trainable(self, wanted: bool) -> None:
-        for parameter in self._federation.engine.flat.parameters.values():
-            parameter.requires_grad_(wanted)
-
 
 class _Items:
     """Batches of anyone's data set, by position, for :mod:`subjectdp.training`; tried where ``engine`` clips items."""
@@ -348,16 +340,14 @@ class _Items:
         self._loader, self._padding, self._device, self._engine = loader, padding, padding.device, engine
 
     def batch(self, addresses: NDArray[np.int32]) -> tuple[Any, Any]:
-        """Inputs and targets of those items, on the device."""
         if not len(addresses):
             return torch.zeros(0, device=self._device), torch.zeros(0, device=self._device)
         items = [self._loader.dataset[int(place)] for place in addresses]
         moved = inputs_and_targets(self._loader.collate_fn(items), self._device)
         for tensor in (each for part in moved for each in tensors_in(part)):
             if tensor.shape[:1] != (len(items),):
-                raise expected(
-                    "items of a batch", tuple(tensor.shape), f"{len(items)} in the first dimension", DataError
-                )
+                allowed = f"{len(items)} in the first dimension"
+                raise expected("items of a batch", tuple(tensor.shape), allowed, DataError)
         self._padding(addresses.tolist(), moved)
         if self.tried and self._engine is not None:
             check_batch(self._engine, *moved)

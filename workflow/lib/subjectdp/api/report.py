@@ -103,9 +103,8 @@ class PrivacyReport:
         recorded = "subject_one_silo" if unit == "subject_at_one_silo" else unit  # in a manifest
         found = self.statements["sound"].get(recorded) or sound_statement(self.plan, *UNITS[unit])
         same = {key: found[key] for key in ("epsilon", "delta", "reason", "adjacency", "observer")}
-        return Guarantee(
-            unit, **same, assumptions=tuple(found["assumptions"]), conditional=found["guarantee"] == CONDITIONAL
-        )
+        assumptions, conditional = tuple(found["assumptions"]), found["guarantee"] == CONDITIONAL
+        return Guarantee(unit, **same, assumptions=assumptions, conditional=conditional)
 
     @property
     def noise_multipliers(self) -> dict[str, float]:
@@ -179,8 +178,7 @@ class Spending:
         plan = self._so_far(delta)
         if self.steps == 0:
             return 0.0
-        rests_on = condition(plan, *UNITS[unit])
-        if rests_on is not None:
+        if (rests_on := condition(plan, *UNITS[unit])) is not None:
             warnings.warn(f"This epsilon of a {unit} is conditional: {rests_on}.", stacklevel=2)
         return unit_epsilon(plan, *UNITS[unit])
 
@@ -200,5 +198,4 @@ class Spending:
 
 
 def plain(plan: PrivacyPlan) -> Any:
-    """The plan as JSON has it."""
     return json.loads(json.dumps(plan.to_dict(), default=str))

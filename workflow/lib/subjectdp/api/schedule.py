@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +137,7 @@ def _people(counts: Counts) -> People:
     if sum(map(len, alike)) > _MOST_KINDS:
         return ()  # each silo's largest number takes the place of real subjects'
     kinds = np.zeros((sum(map(len, alike)), len(counts.silos)), np.int64)
-    for index, kind in enumerate(kind for group in alike for kind in group):
+    for index, kind in enumerate(chain.from_iterable(alike)):
         kinds[index, kind[:, 0]] = kind[:, 1]
     kinds = np.unique(kinds, axis=0)
     kinds = kinds[np.argsort(-kinds.sum(axis=1), kind="stable")]

@@ -35,8 +35,6 @@ TOGETHER = 1.0 - (1.0 - CONFIDENCE) / 3
 
 @dataclass(frozen=True)
 class Case:
-    """One audited plan."""
-
     algorithm: str
     variant: str | None
     mode: AccountingMode
@@ -125,8 +123,7 @@ def _beyond(silos: int, rounds: int, runs: int) -> Iterator[Case]:
     }
     for words, change in changes.items():
         yield replace(base, setting=f"{words}, {everywhere}", **change)
-    coins = SubjectSettings(0.1)
-    yield Case("subject_sampling", None, SOUND, silos, silos, rounds, 2, runs, everywhere, subject=coins)
+    yield Case("subject_sampling", None, SOUND, silos, silos, rounds, 2, runs, everywhere, subject=SubjectSettings(0.1))
     yield replace(base, algorithm="uldp_fl", trust=secure, setting=everywhere)
     yield Case("capped_item_dp", None, SOUND, 1, 1, rounds, 1, runs, f"1 silo, {rounds} rounds")
 

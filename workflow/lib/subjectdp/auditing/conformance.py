@@ -1,8 +1,8 @@
 """Whether an algorithm's code does what its plan says: what neighbours move, the noise, the divisor, the sampling.
 
-The training loop itself (``train_silo``, ``run_round``) runs on items whose gradients are known, with and without a
-unit. Everything is sampled, so that the accountant's largest shift is the bound. Nothing here knows an algorithm: the
-observer, the bound and the noise are read from the plan, and the scale of a release from its answer to one small item.
+The training loop itself runs on items whose gradients are known, with and without a unit. Everything is sampled, so
+that the accountant's largest shift is the bound. Nothing here knows an algorithm: observer, bound and noise are read
+from the plan, and the scale of a release from its answer to one small item.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ class _Items:
         return _Items(self.gradients[torch.from_numpy(keep)], self.owners[keep], self.silos[keep])
 
     def batch(self, addresses: Any) -> tuple[Tensor, Tensor]:
-        """As ``DeviceDataset``."""
         chosen = np.asarray(addresses, dtype=np.int64)
         return -self.gradients[torch.from_numpy(chosen)], torch.from_numpy(self.owners[chosen] % 2)
 
@@ -131,10 +130,8 @@ class _WithoutFactors(ClippingEngine):
 
 
 def plans(audited: Algorithm, q: float = 1.0) -> list[tuple[str, PrivacyPlan]]:
-    """The plans of an algorithm, with a title: every variant, mode, trust model and rule of weights that it has.
-
-    Raises ConfigError or PrivacyError where every plan is refused.
-    """
+    """The titled plans of every variant, mode, trust and rule of weights; ConfigError or PrivacyError if all are
+    refused."""
     found = list(_plans_or_reasons(audited, q))
     made = [(title, plan) for title, plan in found if isinstance(plan, PrivacyPlan)]
     if not made:
@@ -156,11 +153,10 @@ def _plans_or_reasons(audited: Algorithm, q: float) -> Iterator[tuple[str, Priva
 
 
 def _settings(own: Mechanism, weights: BudgetWeights, q: float) -> PlanSettings:
-    sampling = SamplingMethod.POISSON_SUBJECTS if own.samples_subjects else SamplingMethod.POISSON
     return PlanSettings(
         mode=own.mode,
         horizontal=Horizontal.SOUND if own.mode is AccountingMode.SOUND else Horizontal.STEPS_TIMES_S,
-        sampling=sampling,
+        sampling=SamplingMethod.POISSON_SUBJECTS if own.samples_subjects else SamplingMethod.POISSON,
         epsilon=4.0,
         delta=1e-5,
         clip_norm=CLIP,
@@ -278,8 +274,7 @@ class _Bench:
         model, log = GlobalModel(federation), StepLog()
         model.vector.fill_(round_ - 1)
         if self.local:
-            theta = model.vector
-            return torch.stack([train_silo(federation, theta, round_, silo, log) for silo in range(SILOS)])
+            return torch.stack([train_silo(federation, model.vector, round_, silo, log) for silo in range(SILOS)])
         run_round(federation, model, round_, log)
         return model.vector.clone().unsqueeze(0)
 
@@ -291,7 +286,6 @@ class _Bench:
         return bool(model.vector.any())
 
     def release(self, items: _Items, noise: float = 0.0, round_: int = 1) -> Tensor:
-        """What is seen, in clip norms of the sum."""
         released: Tensor = self._seen(items, noise, round_) / (self.scale * CLIP)
         return released
 
@@ -303,8 +297,7 @@ class _Bench:
         at = self._with_silos(steps_per_round=steps)
         rows = [at.release(self.probe, NOISE, r) - at.release(self.probe, 0.0, r) for r in (1, 2)]
         drawn = torch.cat(rows).double().numpy() / math.sqrt(2 if several else 1)
-        bare = int((drawn == 0).any(axis=0).sum())
-        if bare:
+        if bare := int((drawn == 0).any(axis=0).sum()):
             yield Check(False, f"noise: {bare} of {PARAMETERS} coordinates have none")
         measured = float(np.sqrt(np.mean(drawn**2)))
         near = abs(measured / stated - 1) <= _Z / math.sqrt(2 * drawn.size)
@@ -324,8 +317,7 @@ class _Bench:
         for length, words in ((lengths[0], "a release"), (lengths[3], "a step on an empty mini-batch")):
             if not length.all():
                 return Check(False, f"noise: {words} has none")
-        change = float((lengths / lengths[0] - 1).abs().max())
-        if change <= 0.01:
+        if (change := float((lengths / lengths[0] - 1).abs().max())) <= 0.01:
             return Check(True, "divisor: public, the noise of a release is the same on other data")
         words = f"other data change the noise of a release by {100 * change:.0f} %"
         return Check(False, f"divisor: not public, {words}")

@@ -1,18 +1,16 @@
 """A counterexample to joint noise over several local steps (arXiv 2407.19286, Theorem 4.7), executed.
 
 One silo holds the target, an item with a linear loss (gradient C). The items of the other silos have the loss ‖θ -
-θ₀‖²/(2γ) around the round's starting model θ₀. One local step of rate γ takes such a silo back to θ₀, whatever noise
-it added before, so the released sum contains only the noise of its last step. The variance of the sum is σ²C²(S + N -
-1) instead of the claimed σ²C²NS, while the target adds C in each step that samples it.
+θ₀‖²/(2γ) around the round's starting model θ₀. One local step of rate γ takes such a silo back to θ₀, whatever noise it
+added before, so the released sum contains only the noise of its last step. The variance of the sum is σ²C²(S + N - 1)
+instead of the claimed σ²C²NS, while the target adds C in each step that samples it.
 
-Every assumption of the theorem holds: gradients are clipped item by item (those of the other silos are far below C),
-all silos share γ, C, σ, S and the sampling probability, the data are disjoint, and each step draws new noise. The
-proof fails: Lemma 4.5 composes adaptively over *released* sums, but a silo's later gradients depend on its own noise,
-which is not released.
+Every assumption of the theorem holds: gradients are clipped item by item, all silos share γ, C, σ, S and the sampling
+probability, the data are disjoint, and each step draws new noise. The proof fails: Lemma 4.5 composes adaptively over
+*released* sums, but a silo's later gradients depend on its own noise, which is not released.
 
 The rounds execute the algorithm's own ``local_step`` and ``aggregate``, many independent rounds at a time in one
-dimension. Lower bounds are Monte Carlo with exact confidence limits. The analysis above only chooses the attack's
-threshold, before any run; no bound depends on it.
+dimension. Lower bounds are Monte Carlo with exact confidence limits; the analysis only chooses the attack's threshold.
 """
 
 from collections.abc import Iterator, Sequence
@@ -78,7 +76,6 @@ class _Rounds:
         self.released = self.model
 
     def models(self) -> Iterator[Tensor]:
-        """Each silo's model after its local steps, in order."""
         for silo in range(self.case.silos):
             theta = self.model.clone()
             for _ in range(self.case.local_steps):
@@ -113,8 +110,7 @@ class _Step:
         return self.rounds.case.noise_multiplier
 
     def add_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
-        noise = self.rounds.random.standard_normal(len(total))
-        return total + noise_multiplier * _CLIP * torch.from_numpy(noise)
+        return total + noise_multiplier * _CLIP * torch.from_numpy(self.rounds.random.standard_normal(len(total)))
 
     def divisor(self, batch: Tensor) -> float:
         return _BATCH
@@ -132,10 +128,8 @@ def releases(case: Case, present: bool, runs: int, seed: int = 0) -> Floats:
 
 
 def threshold(case: Case, runs: int, delta: float = DELTA) -> float:
-    """The attack's threshold: it maximises the lower bound from the expected counts of ``runs`` runs.
-
-    The expected counts model the release as N(0, σ²(S+N-1)), plus Binomial(S, q) with the target.
-    """
+    """The threshold with the best lower bound from the expected counts of ``runs`` runs, by the model of the module's
+    text."""
     std = case.remaining_variance**0.5
     places = np.linspace(0.0, 6.0 * std + case.local_steps, 2001)
     counts = np.arange(case.local_steps + 1)
@@ -154,8 +148,7 @@ def claimed_epsilon(case: Case, delta: float = DELTA) -> tuple[float, float]:
 
 def stepwise_epsilon(case: Case, sigma: float, delta: float = DELTA) -> float:
     """ε of S steps with noise σ: with each silo's own noise alone it holds for any number of local steps."""
-    steps = MixtureSteps(sigma, sampled_gaussian(case.sampling_probability), case.local_steps)
-    return epsilon_of((steps,), delta)
+    return epsilon_of((MixtureSteps(sigma, sampled_gaussian(case.sampling_probability), case.local_steps),), delta)
 
 
 def demonstrate(case: Case, runs: int = RUNS, seed: int = 0, delta: float = DELTA) -> dict[str, float]:

@@ -1,7 +1,6 @@
-"""Lower bounds on ε from an attack's successes, with a stated confidence.
+"""Lower bounds on ε from an attack's successes, with a stated confidence. A poor attack gives a small, valid bound.
 
-Any attack gives a valid bound; a poor attack gives a small one. Direction and threshold are chosen by looking at
-runs, so one half of the runs chooses them and the other half is judged.
+Direction and threshold are chosen by looking at runs, so one half of them chooses and the other half is judged.
 """
 
 import math
@@ -25,9 +24,8 @@ _THRESHOLDS = 4000  # candidates at most, taken from the runs without the subjec
 class LowerBound:
     """A lower bound on ε and the attack behind it.
 
-    With ``direction`` "present" the attack guesses on a high score that the subject takes part; with "absent" it
-    guesses on a low score that it does not. The rates are those of the judged half: right and wrong guesses of that
-    kind.
+    With ``direction`` "present" the attack guesses on a high score that the subject takes part; with "absent" on a low
+    score that it does not. The rates are those of the judged half.
     """
 
     epsilon: float
@@ -58,10 +56,7 @@ def counts_epsilon(
     hits: int, positives: int, alarms: int, negatives: int, delta: float, confidence: float = CONFIDENCE
 ) -> float:
     """The lower bound from the counts of a test that was fixed beforehand: ε ≥ log((TPR − δ)/FPR), at least 0.
-
-    The test was right in ``hits`` of ``positives`` runs and wrong in ``alarms`` of ``negatives``. Each rate gets half
-    of the error probability, so both limits hold together with ``confidence``.
-    """
+    Each rate gets half of the error probability, so that both limits hold together with ``confidence``."""
     return max(0.0, float(log_ratios(hits, positives, alarms, negatives, delta, confidence)))
 
 
@@ -71,20 +66,15 @@ def log_ratios(
     """:func:`counts_epsilon` for each of several tests, negative where a test proves nothing: to compare tests."""
     error = (1.0 - confidence) / 2.0
     low = clopper_pearson_lower(hits, positives, error)
-    high = clopper_pearson_upper(alarms, negatives, error)
-    return np.asarray(np.log(np.maximum(low - delta, 1e-300)) - np.log(high))
+    return np.asarray(np.log(np.maximum(low - delta, 1e-300)) - np.log(clopper_pearson_upper(alarms, negatives, error)))
 
 
 def split_bound(present: Scores, absent: Scores, delta: float, confidence: float = CONFIDENCE) -> LowerBound:
-    """The lower bound from scores of runs with and without the subject.
-
-    Even runs choose direction and threshold, odd runs judge them.
-    Raises PrivacyError for fewer than 4 runs with or without the subject, or a score that is not finite.
-    """
+    """The lower bound from runs with and without the subject: even ones choose direction and threshold, odd ones judge.
+    Raises PrivacyError for fewer than 4 runs with or without the subject, or a score that is not finite."""
     for name, scores in (("present", present), ("absent", absent)):
         if len(scores) < 4 or not np.isfinite(scores).all():
-            what = f"scores of runs with the subject {name}"
-            raise expected(what, len(scores), "4 finite ones", PrivacyError)
+            raise expected(f"scores of runs with the subject {name}", len(scores), "4 finite ones", PrivacyError)
 
     def oriented(half: int, direction: str) -> tuple[Scores, Scores]:
         """Scores where a high value is a right guess, and those where it is a false alarm; negated for "absent"."""
@@ -133,9 +123,7 @@ class Guesses:
 
 def p_value(outcome: Guesses, epsilon: float, delta: float) -> float:
     """The probability bound of at least so many right guesses under (ε, δ)-differential privacy.
-
-    With W ~ Binomial(r, e^ε/(1 + e^ε)): P[W ≥ v] + 2 m δ · max_{i ≥ 1} P[v > W ≥ v − i]/i, at most 1.
-    """
+    With W ~ Binomial(r, e^ε/(1 + e^ε)): P[W ≥ v] + 2 m δ · max_{i ≥ 1} P[v > W ≥ v − i]/i, at most 1."""
     right = 1.0 / (1.0 + math.exp(-epsilon))
     v, r = outcome.correct, outcome.guesses
     tail = float(stats.binom.sf(v - 1, r, right))
@@ -159,11 +147,8 @@ def one_run_epsilon(outcome: Guesses, delta: float, confidence: float = CONFIDEN
 
 
 def guess(scores: NDArray[np.floating], members: NDArray[np.bool_], guesses: int) -> Guesses:
-    """Guesses "in" for the ``guesses``/2 highest scores and "out" for the ``guesses``/2 lowest.
-
-    The number of guesses must be fixed before the scores are seen.
-    Raises PrivacyError for an odd number of guesses, or more guesses than canaries.
-    """
+    """Guesses "in" for the highest scores and "out" for the lowest, ``guesses`` in all, fixed before they are seen.
+    Raises PrivacyError for an odd number of guesses, or more guesses than canaries."""
     canaries = len(scores)
     if guesses % 2 or not 2 <= guesses <= canaries:
         raise expected("guesses", guesses, f"an even number from 2 to the {canaries} canaries", PrivacyError)
@@ -178,10 +163,7 @@ _RARE = 1e-30  # counts that are less likely are left out, which lowers the boun
 
 
 def least_epsilon(loss: MixtureSteps, delta: float) -> float:
-    """ε is at least this if all that is seen of ``loss`` is the sum of its steps.
-
-    Raises PrivacyError for a step with more than one shift above 0.
-    """
+    """ε at least, if only the sum of the steps is seen; PrivacyError for a step with more than one shift above 0."""
     *others, shift = loss.shift.sensitivities
     probability = loss.shift.probabilities[-1]
     if any(others):

@@ -25,17 +25,14 @@ BLOCK = 1 << 14  # runs at once: their tensors stay in the processor's cache
 def world_scores(
     audited: Algorithm, plan: PrivacyPlan, scores: Sequence[LikelihoodRatio], world: World, models: bool = False
 ) -> NDArray[np.float32]:
-    """(runs,) the summed score of every run of one world; each block of runs has its own key.
-
-    ``models``: the silos' models of each round are scored, not every noisy step.
-    """
+    """(runs,) the summed scores of every noisy step (``models``: of each round's models); a block of runs has its own
+    key."""
     parts, kind = [], SubjectFederation if plan.mechanism.samples_subjects else VectorFederation
     for block, start in enumerate(range(0, world.runs, BLOCK)):
         runs = min(BLOCK, world.runs - start)
-        part = World(world.seed, world.name, world.present, runs, block)
         with torch.no_grad():
             total = torch.zeros(runs)
-            federation = kind(audited, plan, part)
+            federation = kind(audited, plan, World(world.seed, world.name, world.present, runs, block))
             for score, release in federation.models() if models else federation.releases():
                 total += scores[score](release)
         parts.append(total.numpy())
@@ -47,10 +44,7 @@ _SIGMAS = 9.0
 
 
 class LikelihoodRatio:
-    """log Σ_j p_j N(y; s_j, σ²) / N(y; 0, σ²) for sums y in units of C, as a step function.
-
-    ``offset`` is the noise-free release without the canary.
-    """
+    """log Σ_j p_j N(y; s_j, σ²) / N(y; 0, σ²), y + ``offset`` being the sum in units of C, as a step function."""
 
     def __init__(self, step: MixtureSteps, offset: float = 0.0) -> None:
         sigma = step.noise_multiplier
@@ -65,7 +59,6 @@ class LikelihoodRatio:
         self.table = torch.from_numpy(np.logaddexp.reduce(logs, axis=1).astype(np.float32))
 
     def __call__(self, release: Tensor) -> Tensor:
-        """Scores of releases (n,)."""
         cells = ((release - self._low) * self._cells_a_unit).clamp_(0, _CELLS - 1).to(torch.int32)
         return self.table.index_select(0, cells)
 
@@ -75,8 +68,8 @@ def likelihood_ratios(
 ) -> tuple[LikelihoodRatio, ...]:
     """The scores for the presence of a unit (None: the claimed one) in the releases of a plan.
 
-    LOCAL trust: one score for each of ``silos`` (None: those that may hold the unit). Otherwise the releases are sums
-    over the silos, and there is one score. ``models``: the sum of a round's releases is scored, not each of them.
+    LOCAL trust: one for each of ``silos`` (None: those that may hold the unit), else one for the sums over silos.
+    ``models``: the sum of a round's releases is scored, not each of them.
     """
     chosen = claimed_unit(plan) if unit is None else unit
     if noise_is_summed(plan):

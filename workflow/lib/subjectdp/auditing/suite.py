@@ -65,7 +65,6 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The finding for a log."""
         return (
             f"{self.name}: claimed {self.claimed_epsilon:g}, true {self.true_epsilon:.2f}, "
             f"lower bound {self.lower_bound:.2f}, {self.verdict}"
@@ -110,10 +109,7 @@ _TRAININGS = (
 def write_suite(
     size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str | None, targets: Sequence[Path | str]
 ) -> list[Finding]:
-    """Runs every audit of a size and writes the findings to ``targets``: parquet, CSV and JSON.
-
-    ``setup``: what the one-run audits train on.
-    """
+    """Runs every audit of a size, the one-run ones on ``setup``; writes parquet, CSV and JSON to ``targets``."""
     findings = []
     for finding in _findings(size, seed, setup, cache_dir):
         log.info(finding.line)
@@ -217,23 +213,20 @@ def _findings(size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str
     for case in cases.MONTE_CARLO[size]:
         yield audit_case(case, seed, cache_dir)
     for name, variant, mode, unit in _TRAININGS:
-        declared = mechanism(name, variant, mode)
-        yield audit_one_run(declared, unit, setup, TRAINING_SIZES[size], seed, cache_dir)
+        yield audit_one_run(mechanism(name, variant, mode), unit, setup, TRAINING_SIZES[size], seed, cache_dir)
     yield from _leaks(size, seed, cache_dir)
 
 
 def noise_level_leak(plan: PrivacyPlan, parameters: int, steps: int, runs: int, seed: int) -> LowerBound:
     """Presence of one subject with k items, inferred from LocalGroupDP's noise; all others have one item each.
 
-    Without the subject every mini-batch has Z ≤ 1; with it some step has Z ≥ 2 and more noise. The test is fixed
-    beforehand: it says "present" if the squared norm of any of the first ``steps`` steps lies above the geometric mean
-    of the squared norms expected under σ_1 and σ_2.
+    Only with the subject some step has Z ≥ 2 and more noise. The test, fixed beforehand, says "present" if the squared
+    norm of any of the first ``steps`` steps lies above the geometric mean of those expected under σ_1 and σ_2.
     """
     sigmas = np.array([plan.noise_multiplier(0, z) for z in range(plan.silos[0].max_items_per_subject + 1)])
     threshold = float(sigmas[1] * sigmas[2]) * parameters
 
     def says_present(present: bool) -> NDArray[np.bool_]:
-        """(runs,) whether some step's squared noise norm lies above the threshold."""
         batches = MinibatchDistribution(plan.silos[0], plan.settings.sampling, canary_items(plan), present)
         sampler = keyed_generator(key_bytes(seed, Purpose.AUDIT, "group", int(present)))
         norms = numpy_generator(seed, Purpose.AUDIT, "group norms", int(present))
@@ -249,9 +242,8 @@ def noise_level_leak(plan: PrivacyPlan, parameters: int, steps: int, runs: int, 
 def divisor_leak(subjects: int, parameters: int, runs: int, delta: float, seed: int) -> LowerBound:
     """Presence of one subject, inferred from a step that is divided by the realised number of subjects (v3).
 
-    Given who else is in the mini-batch, the divisor is ``subjects`` without the subject and ``subjects`` + 1 with it;
-    the noise shrinks by that ratio. The test is fixed beforehand: it says "present" if the squared norm lies below
-    its mean without the subject by at least 4 standard deviations and at least half of the gap.
+    The noise shrinks where the divisor is ``subjects`` + 1. The test, fixed beforehand, says "present" if the squared
+    norm lies below its mean without the subject by at least 4 standard deviations and at least half of the gap.
     """
     low, high = float(subjects + 1) ** -2 * parameters, float(subjects) ** -2 * parameters
     deviation = high * math.sqrt(2.0 / parameters)

@@ -61,8 +61,8 @@ def _watched(
 ) -> RoundRule:
     """The round with its own local step, whose result is scored before it is returned.
 
-    Every canary's scores (by silo) of the gradient's part ``where`` are added to ``total``: of each noisy local step,
-    or as published, where the server receives models, of each round's sum of them.
+    Scores (by silo) of the gradient's part ``where`` are added to ``total``: of each noisy local step, or as published,
+    where the server receives models, of each round's sum of them.
     """
     models = plan.mechanism.mode is AccountingMode.AS_PUBLISHED
     sums = {silo: torch.zeros_like(total) for silo in scores}
@@ -82,20 +82,16 @@ def _watched(
 def plan_with_canaries(
     mechanism: Mechanism, setup: TrainingSetup, canaries: Canaries, settings: PlanSettings, members: int | None = None
 ) -> PrivacyPlan:
-    """The plan of a federation with places for all canaries, for a training in which ``members`` of them take part.
-
-    Only the numbers of items depend on ``members`` (None: all take part). Sampling probabilities and all else are
-    computed from the public number of places.
-    """
+    """The plan of a federation with places for all canaries, for a training with ``members`` (None: all) of them.
+    Only the numbers of items depend on ``members``; all else is computed from the public number of places."""
     plan = make_plan(mechanism, canaries.planned_facts(setup.facts), settings)
     if members is None:
         return plan
     missing = (canaries.count - members) * canaries.items
-    silos = tuple(
-        replace(silo, items=silo.items - missing) if index in canaries.silos else silo
-        for index, silo in enumerate(plan.silos)
-    )
-    return replace(plan, silos=silos)
+    silos = list(plan.silos)
+    for index in canaries.silos:
+        silos[index] = replace(silos[index], items=silos[index].items - missing)
+    return replace(plan, silos=tuple(silos))
 
 
 def audit_training(
@@ -103,20 +99,18 @@ def audit_training(
 ) -> TrainingAudit:
     """Trains once with the canaries that take part, and guesses which canaries they are.
 
-    ``guesses``, half of them "in", must be fixed before any score is seen. Raises PrivacyError for a trust model in
-    which single steps are not observed.
+    ``guesses``, half of them "in", are fixed before any score is seen. PrivacyError where single steps are not
+    observed.
     """
-    local = TrustModel.LOCAL
-    if mechanism.trust is not local:
-        raise expected("trust of an audited training", mechanism.trust.value, local.value, PrivacyError)
+    if mechanism.trust is not TrustModel.LOCAL:
+        raise expected("trust of an audited training", mechanism.trust.value, "local", PrivacyError)
     members = canaries.members()
     planned = plan_with_canaries(mechanism, setup, canaries, settings)
     plan = plan_with_canaries(mechanism, setup, canaries, settings, int(members.sum()))
     data = CanaryData(setup.data, setup.size)
     model = CanaryModel(setup.model(), data.shape, canaries.count, GRADIENT * settings.clip_norm)
     engine = ClippingEngine(FlatParameters(model))
-    models = mechanism.mode is AccountingMode.AS_PUBLISHED
-    scores = likelihood_ratios(planned, canaries.unit, canaries.silos, models)
+    scores = likelihood_ratios(planned, canaries.unit, canaries.silos, mechanism.mode is AccountingMode.AS_PUBLISHED)
     where = slice(engine.flat.size - canaries.count, engine.flat.size)  # the last parameters, without the padding row
     rule, partition = algorithm(mechanism.algorithm, mechanism.variant).round_rule(plan), setup.partition
     scored = torch.zeros(canaries.count)
@@ -144,10 +138,7 @@ LABEL = 1  # of every canary item
 
 @dataclass(frozen=True)
 class Canaries:
-    """The canaries of an audit.
-
-    A canary has ``items`` items at each silo that holds it; each of ``silos`` holds every canary.
-    """
+    """The canaries of an audit: each has ``items`` items at each of ``silos``."""
 
     count: int
     items: int
@@ -167,13 +158,12 @@ class Canaries:
     def planned_facts(self, facts: FederationFacts) -> FederationFacts:
         """The public facts of a federation with places for all canaries."""
         added = [self.count if silo in self.silos else 0 for silo in range(len(facts.items))]
-        cap = max(self.items, facts.max_items_per_subject or 1)
         return replace(
             facts,
             items=tuple(n + self.items * more for n, more in zip(facts.items, added, strict=True)),
             subjects=tuple(n + more for n, more in zip(facts.subjects, added, strict=True)),
             largest_subject=tuple(max(n, self.items) for n in facts.largest_subject),
-            max_items_per_subject=cap,
+            max_items_per_subject=max(self.items, facts.max_items_per_subject or 1),
             silos_per_subject=max(facts.silos_per_subject, len(self.silos)),
         )
 
@@ -193,10 +183,8 @@ class Canaries:
 
 
 class CanaryData:
-    """A resident data set in which address ``size`` + c is an item of canary c.
-
-    Inputs are flattened and get a last column: 0 for an item of the data set, c + 1 for an item of canary c.
-    """
+    """A data set in which address ``size`` + c is an item of canary c.
+    Inputs are flattened and get a last column: 0 for an item of the data set, c + 1 for an item of canary c."""
 
     def __init__(self, inner: DeviceDataset, size: int) -> None:
         self.inner, self.size = inner, size
@@ -222,8 +210,8 @@ class CanaryData:
 class CanaryModel(nn.Module):
     """A model for :class:`CanaryData`: the inner model for real items, one parameter for each canary.
 
-    A canary's loss is λ·(its parameter) up to a constant while parameters stay far below 10^4/λ. The inner model gets
-    no gradient from it.
+    A canary's loss is λ·(its parameter) up to a constant while that stays far below 10^4/λ; the inner model gets no
+    gradient.
     """
 
     def __init__(self, inner: nn.Module, shape: tuple[int, ...], count: int, gradient: float) -> None:
@@ -237,8 +225,7 @@ class CanaryModel(nn.Module):
         logits: Tensor = self.inner(rows[:, :-1].reshape(-1, *self.shape))
         value = self.canaries(which.unsqueeze(1)).squeeze(1) * self.gradient  # (n, 1)
         certain = torch.full_like(logits[:, :1], _CERTAIN)
-        rest = torch.zeros_like(logits[:, 2:])
-        crafted = torch.cat([certain, value - _CERTAIN, rest], dim=1)
+        crafted = torch.cat([certain, value - _CERTAIN, torch.zeros_like(logits[:, 2:])], dim=1)
         return torch.where((which == 0).unsqueeze(1), logits, crafted)
 
 
@@ -258,10 +245,7 @@ class TrainingSetup:
 def prepared_setup(
     config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str
 ) -> TrainingSetup:
-    """The setup of a run: its data, partition, model and learning rate, on the CPU.
-
-    Raises DataError and ModelError as training does.
-    """
+    """The setup of a run, on the CPU. Raises DataError and ModelError as training does."""
     run = load_run(config)
     prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
     if run.model.name is None:
@@ -270,12 +254,6 @@ def prepared_setup(
         raise ModelError("Expected data with classes to audit on, the labels are numbers.")
     name, parameters = run.model.name, run.model.parameters
     model = partial(build_model, name, prepared.outputs, prepared.kind, run.seed, parameters, prepared.shape)
-    return TrainingSetup(
-        DeviceDataset(prepared, torch.device("cpu")),
-        len(prepared.features),
-        partition,
-        partition.federation_facts(),
-        model,
-        run.training.optimizer.learning_rate,
-        prepared.synthetic,
-    )
+    data, size = DeviceDataset(prepared, torch.device("cpu")), len(prepared.features)
+    facts, rate = partition.federation_facts(), run.training.optimizer.learning_rate
+    return TrainingSetup(data, size, partition, facts, model, rate, prepared.synthetic)

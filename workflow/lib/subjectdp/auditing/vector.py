@@ -1,10 +1,9 @@
 """Executes the algorithms' own pseudo-code for many independent runs at once, on a worst-case subject.
 
-In the worst case the clipped gradient of every item of the canary subject is +C along one axis on which all other
-items are 0 (if a whole mini-batch or update is clipped, the canary turns it from −C to +C). Along that axis a vector
-of P parameters is one number, so a tensor holds one number for each of many runs. :class:`VectorStep` and
-:class:`VectorServer` implement the algorithms' protocols on such tensors; the local step and the aggregation are
-those of training. A test checks that they equal the training loop's own step for the same mini-batches and noise.
+In the worst case the clipped gradient of every item of the canary subject is +C along one axis on which all other items
+are 0 (if a whole mini-batch or update is clipped, the canary turns it from −C to +C). Along it a vector of P parameters
+is one number, and a tensor holds one for each of many runs. :class:`VectorStep` and :class:`VectorServer` are the
+algorithms' protocols on such tensors; a test checks that they equal the training loop's own step.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ class World:
     block: int = 0
 
     def key(self, *path: int | str) -> bytes:
-        """The key of one draw."""
         return key_bytes(self.seed, Purpose.AUDIT, self.name, int(self.present), self.block, *path)
 
 
@@ -121,22 +119,18 @@ class VectorStep:
     def noise_multiplier(self, batch: VectorBatch) -> float | Tensor:
         if self.plan.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
             return self.plan.noise_multiplier(self.silo)
-        return self._noise_table[batch.largest_group.clamp(min=1)]
+        table = torch.tensor((float("nan"), *self.plan.group_noise_multipliers[self.silo]))
+        return table[batch.largest_group.clamp(min=1)]
 
     def add_noise(self, total: Tensor, noise_multiplier: float | Tensor) -> Tensor:
         if isinstance(noise_multiplier, Tensor):
-            unit = self._normal(torch.zeros_like(total), 1.0)
-            return total + noise_multiplier * self._clip_norm * unit
+            return total + noise_multiplier * self._clip_norm * self._normal(torch.zeros_like(total), 1.0)
         return self._normal(total, noise_multiplier * self._clip_norm)
 
     def divisor(self, batch: VectorBatch) -> float | Tensor:
         if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
             return batch.subjects.clamp(min=1.0)
         return self.plan.silos[self.silo].divisor
-
-    @cached_property
-    def _noise_table(self) -> Tensor:
-        return torch.tensor((float("nan"), *self.plan.group_noise_multipliers[self.silo]))
 
 
 class VectorFederation:
@@ -156,9 +150,8 @@ class VectorFederation:
     def releases(self) -> Iterator[tuple[int, Tensor]]:
         """Yields each release that depends on the canary: the index of its likelihood ratio, and (runs,) in units of C.
 
-        Under LOCAL trust these are all steps of the silos that may hold the canary (those of other silos are
-        independent of it); otherwise the sum of each round. A data-dependent divisor is undone by its public
-        expectation.
+        Under LOCAL trust all steps of the silos that may hold the canary; otherwise the sum of each round. A
+        data-dependent divisor is undone by its public expectation.
         """
         silos = self.plan.silos
         whole = float(len(silos)) if self.rule.of_updates else sum(silo.divisor for silo in silos)
@@ -176,7 +169,6 @@ class VectorFederation:
                 yield silo, self._silo_result(round_, silo) * -scale
 
     def step(self, round_: int, silo: int, step: int) -> VectorStep:
-        """One local step of one silo."""
         key = self.world.key("noise", round_, silo, step)
         return VectorStep(
             self.plan,
@@ -207,8 +199,7 @@ class VectorFederation:
         for silo in range(unit_silos(self.plan)):
             scale = public_divisor(self.plan, silo) / self.plan.settings.clip_norm
             for step in range(self.plan.silos[silo].steps_per_round):
-                release = self.rule.local_step(self.step(round_, silo, step))
-                yield silo, release * scale
+                yield silo, self.rule.local_step(self.step(round_, silo, step)) * scale
 
 
 class VectorServer:
@@ -284,10 +275,9 @@ _TABLE = 1 << 16  # resolution of the quantile table of the number of other subj
 class MinibatchDistribution:
     """One silo's mini-batches under Poisson sampling with ``schedule``'s probability.
 
-    Attributes:
-        canary_items: items of the canary subject at this silo: k, or 0 if it is absent.
-        other_sizes: items per subject -> number of other subjects of that size, the same with and without the canary
-            (unless ``replaced``: then an absent canary's items belong to the others).
+    ``canary_items``: of the canary at this silo, 0 if it is absent. ``other_sizes``: items per subject -> number of
+    other subjects of that size, the same with and without the canary (``replaced``: an absent canary's items are the
+    others').
     """
 
     def __init__(
@@ -298,9 +288,8 @@ class MinibatchDistribution:
         present: bool = True,
         replaced: bool = False,
     ) -> None:
-        poisson = SamplingMethod.POISSON
-        if method is not poisson:
-            raise expected("sampling of an audited plan", method.value, poisson.value, PrivacyError)
+        if method is not SamplingMethod.POISSON:
+            raise expected("sampling of an audited plan", method.value, "poisson", PrivacyError)
         self.probability = schedule.sampling_probability
         self.canary_items = canary_items if present else 0
         self.other_items = schedule.items - (canary_items if present or not replaced else 0)
@@ -353,8 +342,7 @@ class MinibatchDistribution:
 
 def _limits(cumulative: Array) -> Tensor:
     """Upper ends of all but the last value, without those that a 24-bit uniform number cannot tell from 1."""
-    kept = cumulative[cumulative < 1.0 - 2.0**-24]
-    return torch.from_numpy(np.asarray(kept, dtype=np.float32))
+    return torch.from_numpy(np.asarray(cumulative[cumulative < 1.0 - 2.0**-24], dtype=np.float32))
 
 
 def _draw(limits: Tensor, runs: int, generator: torch.Generator) -> Tensor:

@@ -1,12 +1,13 @@
 """What a model takes: one tensor, several (a tuple or list), or named ones (a mapping), items first; groups of items.
 
-A group is clipped as one. Its gradient is the sum over its items, so that a layer rule for one item with T positions
-also serves for one group of m items with m·T positions. Items of a part of a batch are sorted by the size of their
-group, then by group; groups of equal size form a :class:`Run`.
+A group is clipped as one. Its gradient is the sum over its items, so that a layer rule for T positions serves a group
+of m items with m·T positions. Items of a part are sorted by the size of their group; groups of equal size form a
+:class:`Run`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -181,18 +182,14 @@ class Grouping:
 
     @property
     def count(self) -> int:
-        """Number of groups."""
         return sum(run.groups for run in self.runs)
 
     def to_items(self, values: Tensor) -> Tensor:
         """(groups,) values, repeated for each item of their group: (items,)."""
         if all(run.size == 1 for run in self.runs):
             return values
-        parts, start = [], 0
-        for run in self.runs:
-            parts.append(values[start : start + run.groups].repeat_interleave(run.size))
-            start += run.groups
-        return torch.cat(parts)
+        of_runs = torch.split(values, [run.groups for run in self.runs])
+        return torch.cat([each.repeat_interleave(run.size) for each, run in zip(of_runs, self.runs, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -215,11 +212,7 @@ def item_parts(items: int, capacity: int) -> Iterator[Part]:
 
 
 def group_numbers(groups: Tensor, items: int) -> Tensor:
-    """The group of each item (items,) int64 on the CPU, checked.
-
-    Raises:
-        PrivacyError: another shape, numbers that are not whole, or below 0.
-    """
+    """The group of each item (items,) int64 on the CPU. PrivacyError: another shape, not whole numbers, or below 0."""
     if groups.shape != (items,):
         raise expected("groups", tuple(groups.shape), f"one number an item, shape ({items},)", PrivacyError)
     if groups.is_floating_point() or groups.is_complex() or groups.dtype is torch.bool:
@@ -231,12 +224,8 @@ def group_numbers(groups: Tensor, items: int) -> Tensor:
 
 
 def group_parts(numbers: Tensor, capacity: int) -> Iterator[Part]:
-    """A grouped batch in parts of whole groups, of at most ``capacity`` items unless a single group is larger.
-
-    Args:
-        numbers: (items,) int64 on the CPU, the group of each item.
-        capacity: items that may go through the model at once, at least 1.
-    """
+    """A batch (``numbers``: (items,) int64 on the CPU) in parts of whole groups, of ``capacity`` items or one larger
+    group."""
     sizes = torch.bincount(numbers)
     by_size = torch.sort(sizes, stable=True).indices
     by_size = by_size[sizes[by_size] > 0]
@@ -246,14 +235,10 @@ def group_parts(numbers: Tensor, capacity: int) -> Iterator[Part]:
     first_group = first_item = 0
     counts: list[int] = sizes[by_size].tolist()
     for groups in _packed(counts, capacity):
-        chosen = counts[first_group : first_group + groups]
-        items = sum(chosen)
-        yield Part(
-            order[first_item : first_item + items],
-            by_size[first_group : first_group + groups],
-            Grouping(tuple(_runs(chosen))),
-        )
-        first_group, first_item = first_group + groups, first_item + items
+        chosen = slice(first_group, first_group + groups)
+        items = slice(first_item, first_item + sum(counts[chosen]))
+        yield Part(order[items], by_size[chosen], Grouping(tuple(_runs(counts[chosen]))))
+        first_group, first_item = chosen.stop, items.stop
 
 
 def _packed(sizes: list[int], capacity: int) -> Iterator[int]:
@@ -269,7 +254,6 @@ def _packed(sizes: list[int], capacity: int) -> Iterator[int]:
 
 def _runs(sizes: list[int]) -> Iterator[Run]:
     start = 0
-    for size in sorted(set(sizes)):
-        groups = sizes.count(size)
+    for size, groups in sorted(Counter(sizes).items()):
         yield Run(start, groups, size)
         start += groups * size

@@ -1,9 +1,8 @@
 """The clipping engine: Σ_a min(1, C/‖g_a‖) · g_a from one forward and one backward pass, g_a an item's or group's.
 
-Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost") with one backward
-pass: it computes gradients of the layers' outputs, not of the parameters. From these and the layers' inputs each layer
-computes the squared norms of the items' gradients and then, with the clipping factors, their weighted sum. No per-item
-gradient of a large layer is formed.
+Book-keeping (Bu et al. 2023, "Differentially private optimization on large model at small cost") with one backward pass
+to the layers' outputs. From these gradients and its inputs each layer computes the squared norms of the items'
+gradients and then their weighted sum. No per-item gradient of a large layer is formed.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class Clip:
 class _Taped:
     """A layer in the forward pass.
 
-    Outputs are stored as edges of the autograd graph. Edges keep no output in memory, and stay where they are if the
-    model changes an output in place (``nn.ReLU(inplace=True)``).
+    Edges of the autograd graph keep no output in memory, and stay where they are if the model changes an output in
+    place.
     """
 
     edges: list[GradientEdge]
@@ -90,9 +89,7 @@ _MAY_BE_SHORTENED: dict[str, tuple[Any, ...]] = {
 @contextmanager
 def whole_products(device: torch.device) -> Iterator[None]:
     """Within it products of float32 numbers are float32's, whatever the user allows elsewhere (TF32, bfloat16).
-
-    With ten bits or seven a sum could be longer than the norms that it was clipped by.
-    """
+    With ten bits or seven a sum could be longer than the norms that it was clipped by."""
     before = [(kind, kind.fp32_precision) for kind in _MAY_BE_SHORTENED.get(device.type, ())]
     changed = [(kind, precision) for kind, precision in before if precision not in ("none", "ieee")]
     for kind, _ in changed:
@@ -122,15 +119,9 @@ class ClippingEngine:
     most ``clip_norm``. An item whose gradient is not finite contributes nothing, and neither does its group, unless its
     weight is 0. An item of weight 0 contributes exactly nothing, whatever its gradient.
 
-    Args:
-        flat: the model.
-        physical_batch_size: most items that go through the model at once.
-        item_loss: what is differentiated.
-        layout: of the model; None where each parameter belongs to a layer that runs once, items first.
-
-    Raises:
-        ModelError: a layer that mixes the items of a batch, or that the engine does not support.
-        ConfigError: a physical batch size below 1.
+    ``layout`` is None where each parameter belongs to a layer that runs once, items first. Raises ModelError for a
+    layer that mixes items or is not supported, ConfigError for a physical batch size (items that go through at once)
+    below 1.
     """
 
     def __init__(
@@ -148,7 +139,11 @@ class ClippingEngine:
         self.item_loss = item_loss
         self.layout = layout
         self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat, layout)}
-        self._units = {name: _named_below(flat, name) for name in self.rules}
+        prefixes = {name: f"{name}." if name else "" for name in self.rules}
+        self._units = {  # names of each layer's parameters, within it and in the model
+            layer: {name.removeprefix(prefix): name for name in flat.parameters if name.startswith(prefix)}
+            for layer, prefix in prefixes.items()
+        }
         ruled = {full for own in self._units.values() for full in own.values()}
         self.followed = [name for name in flat.parameters if name not in ruled]
         self._units |= {f"{name} alone": {"weight": name} for name in self.followed}
@@ -166,31 +161,23 @@ class ClippingEngine:
     ) -> tuple[Tensor, Tensor]:
         """Σ_i w_i Clip(g_i, C) and the norms ‖g_i‖; with groups Σ_a Clip(Σ_{i∈a} w_i g_i, C) and ‖Σ_{i∈a} w_i g_i‖.
 
-        Items beyond ``physical_batch_size`` go through the model in further passes.
-
         Args:
             inputs: B items, whatever the model takes; B = 0 gives a zero sum.
             labels: (B,) int64.
             clip_norm: C > 0, or infinity; one for all, or one an item (or group) on the device.
             weights: (B,), None for all ones; in [0, 1] without groups. Items of weight 0 (padding) count for nothing.
             factor: what a gradient is multiplied by, of its ‖g‖/C; None: min(1, C/‖g‖), which is also the most.
-            groups: (B,) whole numbers from 0 on, the group of each item; None clips each item by itself. They are
-                needed on the CPU; there they do not make a GPU wait.
+            groups: (B,) whole numbers from 0 on, best on the CPU: the group of each item; None clips items.
 
         Returns:
             (P,) sum, and (B,) unclipped norms of the items or (largest number + 1,) of the groups' sums, 0 for a number
-            that no item has.
-
-        Raises:
-            PrivacyError: weights or groups of another shape, groups that are no whole numbers from 0 on.
+                that no item has. PrivacyError for weights or groups of another shape, or other groups.
         """
         items = number_of(labels)
         if weights is not None and weights.shape != (items,):
-            shape = f"one an item, shape ({items},)"
-            raise expected("weights", tuple(weights.shape), shape, PrivacyError)
+            raise expected("weights", tuple(weights.shape), f"one an item, shape ({items},)", PrivacyError)
         if groups is None:
-            at_once = self._at_once(inputs, labels)
-            if at_once is not None:
+            if (at_once := self._at_once(inputs, labels)) is not None:
                 with whole_products(self.flat.vector.device):
                     norms = at_once.clip(clip_norm, weights, factor)
                     return at_once.sum(), norms
@@ -212,8 +199,7 @@ class ClippingEngine:
 
     def gradient_sum(self, inputs: Inputs, labels: Any, weights: Tensor | None = None) -> Tensor:
         """Σ_i w_i g_i (P,), nothing clipped; ``weights`` (B,), None for all ones."""
-        at_once = self._at_once(inputs, labels)
-        if at_once is not None:
+        if (at_once := self._at_once(inputs, labels)) is not None:
             at_once.weight(weights)
             return at_once.sum()
         total: Tensor | None = None
@@ -224,8 +210,7 @@ class ClippingEngine:
         return torch.zeros_like(self.flat.vector) if total is None else total
 
     def _add_clipped(self, inputs: Inputs, labels: Any, clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
-        linear = self._one_linear(inputs, labels)
-        if linear is not None:
+        if (linear := self._one_linear(inputs, labels)) is not None:
             linear.weight(clip.weights if clip.grouped else None)
             return self._add_captured({next(iter(self.rules)): linear.captured()}, clip, total)
         output, tape = self.record(inputs)
@@ -235,33 +220,25 @@ class ClippingEngine:
 
     def record(self, inputs: Inputs) -> tuple[Any, Tape]:
         """The model's output for some items, and what :meth:`add_recorded` needs of the pass."""
-        items = number_of(inputs)
-        tape = Tape({}, self._uses(items))
-        alone = kept_alone(self.flat.model, () if self.layout is None else self.layout.alone)
-        recording = self._recording(tape.layers, items)
-        with torch.enable_grad(), alone, recording, tape.uses or nullcontext():
-            return call(self.flat.model, inputs), tape
-
-    def _uses(self, items: int) -> Uses | None:
-        if not self.followed or self.layout is None:
-            return None
-        parameters = {name: self.flat.parameters[name] for name in self.followed}
-        every = [*self.flat.model.parameters(), *self.flat.model.buffers()]
-        return Uses(parameters, every, items, self.layout.places)
+        items, model, uses = number_of(inputs), self.flat.model, None
+        if self.followed and self.layout is not None:
+            parameters = {name: self.flat.parameters[name] for name in self.followed}
+            uses = Uses(parameters, [*model.parameters(), *model.buffers()], items, self.layout.places)
+        tape = Tape({}, uses)
+        alone = kept_alone(model, () if self.layout is None else self.layout.alone)
+        with torch.enable_grad(), alone, self._recording(tape.layers, items), uses or nullcontext():
+            return call(model, inputs), tape
 
     def losses(self, output: Any, targets: Any) -> Tensor:
         """The losses of the items (B,). Raises ModelError for a loss of another shape."""
         losses, items = self.item_loss(output, targets), number_of(targets)
         if losses.shape != (items,):
-            allowed = f"one number an item, shape ({items},)"
-            raise expected("loss", tuple(losses.shape), allowed, ModelError)
+            raise expected("loss", tuple(losses.shape), f"one number an item, shape ({items},)", ModelError)
         return losses
 
     def add_recorded(self, tape: Tape, losses: Tensor, clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
-        """``total`` (P,) (None: 0) with the clipped sum of a recorded pass added, and the norms of its groups.
-
-        ``tape`` is of :meth:`record` and used up, ``losses`` (B,) come from the recorded output, ``total`` is changed.
-        """
+        """``total`` (P,) (None: 0), changed by the clipped sum of a recorded pass, and the norms of its groups.
+        ``tape`` is of :meth:`record` and used up, ``losses`` (B,) come from the recorded output."""
         # a group's gradient is that of its weighted loss; an item's weight comes after its norm
         with torch.autocast(losses.device.type, enabled=False):
             with torch.enable_grad():
@@ -294,8 +271,7 @@ class ClippingEngine:
         return into, norms
 
     def _add_large_group(self, inputs: Inputs, labels: Any, clip: Clip, total: Tensor | None) -> tuple[Tensor, Tensor]:
-        weights = clip.weights
-        if weights is not None:
+        if (weights := clip.weights) is not None:
             kept = weights != 0.0
             inputs, labels, weights = taken(inputs, kept), taken(labels, kept), weights[kept]
         gradient = self.gradient_sum(inputs, labels, weights)
@@ -306,14 +282,12 @@ class ClippingEngine:
 
     def _add_gradients(self, inputs: Inputs, labels: Any, weights: Tensor | None, total: Tensor | None) -> Tensor:
         parameters = self.flat.parameters
-        for parameter in parameters.values():
-            parameter.requires_grad_(True)
+        self.flat.require_gradients(True)
         try:
             loss = _total(self.losses(call(self.flat.model, inputs), labels), weights)
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
         finally:
-            for parameter in parameters.values():
-                parameter.requires_grad_(False)
+            self.flat.require_gradients(False)
         into = torch.empty_like(self.flat.vector) if total is None else total
         sums = Sums(self.flat.views(into), fresh=total is None)
         for name, gradient in zip(parameters, gradients, strict=True):
@@ -332,17 +306,14 @@ class ClippingEngine:
         return linear
 
     def _at_once(self, inputs: Inputs, labels: Any) -> OneLinear | None:
-        plain = (
-            isinstance(labels, Tensor) and 0 < len(labels) <= self.physical_batch_size and labels.device.type == "cpu"
-        )
-        return self._one_linear(inputs, labels) if plain else None
+        plain = isinstance(labels, Tensor) and labels.device.type == "cpu"
+        return self._one_linear(inputs, labels) if plain and 0 < len(labels) <= self.physical_batch_size else None
 
     def _captured(self, tape: Tape, loss: Tensor) -> dict[str, Captured]:
         edges = [edge for taped in tape.layers.values() for edge in taped.edges]
-        of_uses = [] if tape.uses is None else tape.uses.edges
-        every = [*edges, *of_uses]
-        gradients = torch.autograd.grad(loss, every, allow_unused=True) if every and loss.requires_grad else ()
-        deltas = iter(gradients or [None] * len(every))
+        edges += [] if tape.uses is None else tape.uses.edges
+        gradients = torch.autograd.grad(loss, edges, allow_unused=True) if edges and loss.requires_grad else ()
+        deltas = iter(gradients or [None] * len(edges))
         captured = {}
         with torch.no_grad():
             for name, taped in tape.layers.items():
@@ -355,10 +326,8 @@ class ClippingEngine:
                         "changed in place after it had run."
                     )
                 module, rule = self.rules[name]
-                written = [
-                    loss.new_zeros(shape) if delta is None else delta
-                    for shape, delta in zip(taped.shapes, own, strict=True)
-                ]
+                shapes = zip(taped.shapes, own, strict=True)
+                written = [loss.new_zeros(shape) if delta is None else delta for shape, delta in shapes]
                 with in_words(_layer(name)):
                     captured[name] = rule.captured(module, in_float32(taped.kept), in_float32(written))
             if tape.uses is not None:
@@ -375,14 +344,12 @@ class ClippingEngine:
             alone = _only_input(name, module, inputs, options, items)
             with in_words(_layer(name)):
                 output, wanted, kept = self.rules[name][1].forward(module, alone)
-            edges = edges_of(wanted, f"layer {name!r}")
-            shapes = [tensor.shape for tensor in wanted]
+            edges, shapes = edges_of(wanted, f"layer {name!r}"), [tensor.shape for tensor in wanted]
             tape[name] = _Taped(edges, shapes, kept, alone.detach(), alone._version)
             return output
 
-        return forwards(
-            {name: module for name, (module, _) in self.rules.items()}, lambda name, module: partial(run, name, module)
-        )
+        modules = {name: module for name, (module, _) in self.rules.items()}
+        return forwards(modules, lambda name, module: partial(run, name, module))
 
 
 def _layer(name: str) -> str:
@@ -398,8 +365,7 @@ def _only_input(name: str, module: nn.Module, inputs: tuple[Any, ...], options: 
             f"{_layer(name)} ({kind}) has to take one tensor, it takes {taken}. Initial states and packed sequences "
             "are not supported."
         )
-    second = isinstance(module, nn.RNNBase) and not module.batch_first
-    place = 1 if second else 0
+    place = int(isinstance(module, nn.RNNBase) and not module.batch_first)
     if given[0].dim() <= place or given[0].shape[place] != items:
         raise ModelError(
             f"{_layer(name)} ({kind}) has to see the {items} items of the batch in dimension {place}, it sees "
@@ -415,19 +381,11 @@ def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
 
 def _zero_out(captured: dict[str, Captured], items: Tensor, groups: Tensor | None) -> None:
     """Sets the marked items' gradients to 0 in every layer: 0 times a gradient that is not finite is not 0.
-
-    On the CPU this returns at once if nothing is marked; on a GPU that check would wait for the device.
-    """
+    On the CPU this returns at once if nothing is marked; on a GPU that check would wait for the device."""
     if items.device.type == "cpu" and not bool(items.any()):
         return
     for layer in captured.values():
         layer.zero_out(items, groups)
-
-
-def _named_below(flat: FlatParameters, layer: str) -> dict[str, str]:
-    """Names of a layer's parameters, within it and in the model."""
-    prefix = f"{layer}." if layer else ""
-    return {name[len(prefix) :]: name for name in flat.parameters if name.startswith(prefix)}
 
 
 def _layers(flat: FlatParameters, layout: Layout | None) -> list[tuple[str, nn.Module]]:

@@ -75,9 +75,8 @@ class ConvolutionCaptured:
             windows = part.as_strided((len(part), kh, kw, height, width), strides)
             columns = windows.reshape(len(part), kh * kw, height * width)
             torch.bmm(columns, rows[start : start + at_once], out=gradients[start : start + at_once])
-        sums = group_sums(gradients.flatten(1), grouping)
-        self.gradients = sums
-        return squared_rows(sums)
+        self.gradients = group_sums(gradients.flatten(1), grouping)
+        return squared_rows(self.gradients)
 
     def _in_blocks(self, rows: Tensor, grouping: Grouping) -> Tensor:
         size = self.module.weight[0].numel()

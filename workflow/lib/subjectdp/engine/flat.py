@@ -13,16 +13,12 @@ from torch import Tensor, nn
 class FlatParameters:
     """Moves a model's parameters into one contiguous vector, in the order of ``named_parameters``.
 
-    Convolution weights are laid out channels-last (O, kh, kw, I), which is what the fast convolution kernels read.
-
-    Args:
-        model: any.
-        trained: names of the parameters that move; None: all. The others stay as they are, whatever their type.
+    Convolution weights are laid out channels-last (O, kh, kw, I), as the fast convolution kernels read them.
+    ``trained`` names the parameters that move (None: all); others stay as they are, whatever their type.
 
     Attributes:
         vector: float32 (P,), the parameters' memory: writing to it changes the model.
-        parameters: those that moved, by name; they need no gradient.
-        shapes: parameter name -> shape.
+        parameters, shapes: of those that moved, by name; they need no gradient.
     """
 
     def __init__(self, model: nn.Module, trained: Collection[str] | None = None) -> None:
@@ -32,8 +28,7 @@ class FlatParameters:
         self.parameters = parameters
         self.shapes = {name: tuple(p.shape) for name, p in parameters.items()}
         self.size = sum(p.numel() for p in parameters.values())
-        device = next(iter(parameters.values())).device
-        self.vector = torch.empty(self.size, dtype=torch.float32, device=device)
+        self.vector = torch.empty(self.size, dtype=torch.float32, device=next(iter(parameters.values())).device)
         for parameter, view in zip(parameters.values(), self.views(self.vector).values(), strict=True):
             view.copy_(parameter.detach())
             parameter.data = view
@@ -41,22 +36,23 @@ class FlatParameters:
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """Each parameter's part of any (P,) vector, in the parameter's own shape."""
-        parts: dict[str, Tensor] = {}
-        start = 0
+        sizes = [math.prod(shape) for shape in self.shapes.values()]
+        parts = dict(zip(self.shapes, torch.split(vector, sizes), strict=True))
         for name, shape in self.shapes.items():
-            count = math.prod(shape)
-            flat = vector[start : start + count]
             if len(shape) == 4:
                 out, inner, height, width = shape
-                parts[name] = flat.view(out, height, width, inner).permute(0, 3, 1, 2)
+                parts[name] = parts[name].view(out, height, width, inner).permute(0, 3, 1, 2)
             else:
-                parts[name] = flat.view(shape)
-            start += count
+                parts[name] = parts[name].view(shape)
         return parts
 
     def load(self, vector: Tensor) -> None:
         """Copies ``vector`` (P,) into the model."""
         self.vector.copy_(vector)
+
+    def require_gradients(self, wanted: bool) -> None:
+        for parameter in self.parameters.values():
+            parameter.requires_grad_(wanted)
 
 
 _MARGIN = 1.0 + 2.0**-18  # clipping to C over this keeps the true norm at or below C
@@ -66,9 +62,7 @@ _PIECE = 256  # 32 additions in each of eight lanes; three such levels serve six
 
 def row_norms(rows: Tensor) -> Tensor:
     """(n,) the L2 norm of each row of a (n, d) float32 tensor, relative error below 2^-18 whatever the entries.
-
-    A row with an infinity or NaN has a norm that is not finite. As fast as torch's norm.
-    """
+    A row with an infinity or NaN has a norm that is not finite. As fast as torch's norm."""
     if rows.device.type == "cpu":  # a GPU adds up in a tree anyway
         while rows.shape[1] > _PIECE:
             count = rows.shape[1] // _PIECE
@@ -85,8 +79,8 @@ Factor: TypeAlias = Callable[[Tensor], Tensor]
 def clip_factors(norms: Tensor, clip_norm: float | Tensor, factor: Factor | None = None) -> Tensor:
     """min(1, C/‖g‖) of norms (n,), slightly less where it is below 1; C > 0, infinity, or one for each norm.
 
-    With ``factor`` min(factor(‖g‖/C), C/‖g‖), at least 0: the bound holds whatever the factor says. It sees each norm
-    alone.
+    With ``factor``, which sees each norm alone, min(factor(‖g‖/C), C/‖g‖), at least 0: the bound holds whatever it
+    says.
     """
     most = norms.clamp_min(1e-30).reciprocal_().mul_(clip_norm / _MARGIN)
     if factor is None:

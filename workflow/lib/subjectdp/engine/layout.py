@@ -36,10 +36,7 @@ _FEWEST = 2  # items of the smallest pass
 
 @dataclass(frozen=True)
 class Layout:
-    """Names of the trained parameters and of the layers with rules, and where the items are in all other functions.
-
-    ``alone``: modules through which each item goes by itself.
-    """
+    """Trained parameters, layers with rules, places of items in all else, and modules that items pass alone."""
 
     trained: frozenset[str]
     ruled: frozenset[str]
@@ -60,18 +57,12 @@ def rule_of(module: nn.Module) -> LayerRule | None:
 
 
 def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:
-    """Learns from some items, in the mode that the model is in.
+    """Learns from at least three items that differ, in the mode that the model is in; ``trained`` names parameters.
 
-    Args:
-        model: any, without dropout; what it keeps of a pass is changed (:func:`subjectdp.engine.probe.find_layout`).
-        trained: names of the parameters.
-        inputs: at least three items that differ.
-
-    Raises:
-        ModelError: a model that mixes items, or that takes another path for other numbers of items.
+    The model has no dropout; what it keeps of a pass is changed (:func:`subjectdp.engine.probe.find_layout`). Raises
+    ModelError for a model that mixes items, or that takes another path for other numbers of items.
     """
-    items = number_of(inputs)
-    if items <= _FEWEST:
+    if (items := number_of(inputs)) <= _FEWEST:
         raise ModelError(f"Expected at least {_FEWEST + 1} items to try the model on, got {items}.")
     alone: tuple[str, ...] = ()
     first: NotFollowed | None = None
@@ -121,7 +112,7 @@ def _learned(model: nn.Module, trained: frozenset[str], inputs: Inputs, alone: t
             call(model, taken(inputs, part))
         passes.append((uses, unfit))
     ruled = frozenset(name for name in layers if not any(_outside(name, uses, unfit, model) for uses, unfit in passes))
-    owned = {f"{name}.{own}" if name else own for name in ruled for own, _ in layers[name].named_parameters()}
+    owned = {own for name in ruled for own, _ in layers[name].named_parameters(name)}
     followed = [uses.without(owned) for uses, _ in passes]
     places = learned(*followed)
     with torch.no_grad():
@@ -184,7 +175,7 @@ def _candidates(model: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str,
     names = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     found = {}
     for name, module in model.named_modules():
-        own = {f"{name}.{each}" if name else each: p for each, p in module.named_parameters()}
+        own = dict(module.named_parameters(name))
         alone = all(each in parameters and names[id(p)] == 1 for each, p in own.items())
         if own and alone and rule_of(module) is not None:
             found[name] = module
@@ -197,15 +188,10 @@ def _watched(layers: Mapping[str, nn.Module], uses: Uses) -> Iterator[Counter[st
     runs: Counter[str] = Counter()
 
     def run(name: str, module: nn.Module, forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-        second = isinstance(module, nn.RNNBase) and not module.batch_first
+        place = int(isinstance(module, nn.RNNBase) and not module.batch_first)
         given = [*inputs, *(each for each in options.values() if each is not None)]
-        alone = (
-            len(given) == 1
-            and isinstance(given[0], Tensor)
-            and given[0].dim() > second
-            and not uses.is_shared(given[0])
-        )
-        runs[name] += 1 if alone and given[0].shape[int(second)] == uses.items else 2
+        alone = len(given) == 1 and isinstance(given[0], Tensor) and not uses.is_shared(given[0])
+        runs[name] += 1 if alone and given[0].shape[place : place + 1] == (uses.items,) else 2
         uses.inside.append(name)
         try:
             output = forward(*inputs, **options)
@@ -236,5 +222,5 @@ class _Unread(tuple[Tensor, ...]):
 
 def _outside(name: str, uses: Uses, runs: Counter[str], model: nn.Module) -> bool:
     """Whether something else than one run of the layer reads its parameters."""
-    own = [f"{name}.{each}" if name else each for each, _ in model.get_submodule(name).named_parameters()]
-    return runs[name] != 1 or any(uses.owners.get(each, {name}) != {name} for each in own)
+    own = model.get_submodule(name).named_parameters(name)
+    return runs[name] != 1 or any(uses.owners.get(each, {name}) != {name} for each, _ in own)

@@ -1,12 +1,10 @@
 """Models that are one linear layer: no backward pass is needed.
 
 The gradient of an item's cross-entropy with respect to its logits is softmax minus one at the label, and the layer's
-gradients follow from it. Whether a model is one linear layer is seen from a forward pass: its output is the layer's
-output itself, and the layer has run once.
+gradients follow. A forward pass shows such a model: its output is the output of the layer, which has run once.
 
-Logits have an item in each column, not row: both matrix products are faster this way, and items lie side by side in
-what is computed for each of them: softmax, minus one at the label, and the norms of the items' gradients, in one
-compiled function. torch takes a dozen calls for it, which take longer than what they compute in a light step. The
+Logits have an item in each column: both matrix products are faster, and items lie side by side in the compiled function
+for softmax, errors and norms. torch takes a dozen calls for it, longer than what they compute in a light step. The
 polynomial is that of Cephes (Moshier), single precision.
 """
 
@@ -47,9 +45,7 @@ def _power(x: Any, whole: Any) -> Any:
 @compiled
 def softmax_columns(logits: NDArray[np.float32]) -> None:
     """``logits`` (classes, n) become the softmax of each column; NaN for one with NaN or +∞.
-
-    Written so that the compiler finds vector instructions: loops along rows, taken by number, and few divisions.
-    """
+    Written so that the compiler finds vector instructions: loops along rows, taken by number, and few divisions."""
     top, total = logits[0].copy(), np.zeros(logits.shape[1], np.float32)
     rounded = np.empty(logits.shape[1], np.float32)
     bits = rounded.view(np.int32)
@@ -85,22 +81,11 @@ def errors_and_norms(
     bias: bool,
     norms: NDArray[np.float32],
 ) -> bool:
-    """Gradients of the items' cross-entropies and the norms of the layer's gradients that follow.
+    """Gradients of the items' cross-entropies and the norms of the layer's gradients; whether all norms are finite.
 
-    Squares are added up in float64, so that a norm's relative error is that of ``lengths`` and of one rounding.
-
-    Args:
-        logits: (classes, B), in C order; become softmax minus one at the label.
-        labels: (B,).
-        lengths: (B,) norms of the layer's inputs.
-        bias: the layer has a bias, whose input is 1.
-        norms: (B,), overwritten; not finite for an item whose gradient is not.
-
-    Returns:
-        Whether all norms are finite.
-
-    Raises:
-        IndexError: a label is not one of the classes.
+    ``logits`` (classes, B), in C order, become softmax minus one at the label; ``norms`` (B,) are overwritten, from the
+    ``lengths`` (B,) of the layer's inputs and the input 1 of a bias. Squares are added up in float64: a norm's relative
+    error is that of ``lengths`` and of one rounding. Raises IndexError for a label that is none of the classes.
     """
     for i in range(len(labels)):
         if not 0 <= labels[i] < len(logits):
@@ -153,7 +138,6 @@ class OneLinear:
 
     def clip(self, clip_norm: float | Tensor, weights: Tensor | None, factor: Factor | None = None) -> Tensor:
         """Makes the sum Σ_i w_i Clip(g_i, C), without items whose gradient is not finite; returns the norms (B,)."""
-
         lengths = row_norms(self.inputs)
         norms, logits, labels = torch.empty_like(lengths), self.logits.numpy(), self.labels.numpy()
         finite = errors_and_norms(logits, labels, lengths.numpy(), self.bias, norms.numpy())
@@ -168,10 +152,7 @@ class OneLinear:
 
 
 def without_backward(model: Callable[[Tensor], Tensor], layer: Any, inputs: Tensor, labels: Tensor) -> OneLinear | None:
-    """A pass of ``inputs`` (B, ...) with ``labels`` (B,) int64; None if the model is more than one linear layer.
-
-    ``layer``: the only nn.Linear of the model that has parameters.
-    """
+    """A pass of ``inputs`` (B, ...) with ``labels`` (B,) int64 by the only layer, nn.Linear; None if there is more."""
     seen: list[tuple[Tensor, Tensor, int]] = []
 
     def run(features: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from subjectdp.engine.batches import Inputs, call, number_of, taken, tensors_in
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
@@ -49,11 +49,9 @@ def check_model(
 ) -> list[str]:
     """Tries a model in training mode on some items that differ; it and all generators are left as they are.
 
-    Returns the parameters that the loss does not depend on: they are trained by noise alone.
-
-    Raises:
-        ModelError: an item's gradient depends on other items, so that clipping bounds nothing, or is not what a loop
-            over items finds; a pass changes parameters or buffers; a model that cannot be copied.
+    Returns the parameters that the loss does not depend on: they are trained by noise alone. Raises ModelError where an
+    item's gradient depends on other items, so that clipping bounds nothing, or is not what a loop over items finds,
+    where a pass changes parameters or buffers, and for a model that cannot be copied.
     """
     with _trial(model, item_loss, inputs, targets, layout) as trial:
         unused = trial.check_with_loop()
@@ -63,15 +61,10 @@ def check_model(
     return unused
 
 
-def check_keeps_nothing(
-    model: nn.Module, item_loss: ItemLoss, inputs: Inputs, targets: Any, layout: Layout
-) -> list[str]:
-    """Tries a model whose passes are each of one person alone: none may leave anything for the next. Returns no names.
-
-    Raises:
-        ModelError: a pass changes parameters or buffers, or what the next pass gives; a model that cannot be copied.
-    """
-    with _trial(model, item_loss, inputs, targets, layout) as trial:
+def check_keeps_nothing(*given: Any) -> list[str]:
+    """Tries a model whose passes are each of one person alone; arguments as of :func:`check_model`. Returns no names.
+    Raises ModelError where a pass changes parameters, buffers or what the next pass gives; a model without a copy."""
+    with _trial(*given) as trial:
         trial.check_after_others()
     return []
 
@@ -118,9 +111,7 @@ def check_batch(engine: ClippingEngine, inputs: Inputs, targets: Any) -> None:
 
 def check_padding(model: nn.Module, item_loss: ItemLoss, layout: Layout, whole: Any, alone: list[Any]) -> None:
     """Tries items that a batch (inputs, targets) pads as they are by themselves: ``alone``, with places in the batch.
-
-    Raises ModelError where an item has another gradient then: how far it is padded depends on the others.
-    """
+    Raises ModelError where an item has another gradient then: how far it is padded depends on the others."""
     with in_words("The module"), _generators_kept(), torch.enable_grad():
         flat = FlatParameters(_without_dropout(copied(model), whole[0]), layout.trained)
         engine = ClippingEngine(flat, item_loss=item_loss, layout=layout)
@@ -141,14 +132,8 @@ def check_padding(model: nn.Module, item_loss: ItemLoss, layout: Layout, whole: 
 def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:
     """The layout of a model in training, by a copy; the model and all generators are left as they are.
 
-    Args:
-        model: any.
-        trained: names of its trained parameters.
-        inputs: at least three items, which differ.
-
-    Raises:
-        ModelError: a layer that cannot be trained, a model that mixes items, that takes another path for other items,
-            or that cannot be copied.
+    ``trained`` names its trained parameters, ``inputs`` are at least three items, which differ. Raises ModelError for a
+    layer that cannot be trained, and a model that mixes items, takes another path for others, or cannot be copied.
     """
     with in_words("The module"), _generators_kept():
         trial = copied(model)
@@ -192,9 +177,8 @@ def copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model, held).train()
     except Exception as problem:  # whatever a module of anyone's raises
-        raise ModelError(
-            f"Expected a model that copy.deepcopy can copy, to try it on a few items: {problem}"
-        ) from problem
+        wanted = "a model that copy.deepcopy can copy, to try it on a few items"
+        raise ModelError(f"Expected {wanted}: {problem}") from problem
 
 
 @dataclass(frozen=True)
@@ -209,12 +193,14 @@ class _Trial:
     def items(self) -> int:
         return number_of(self.targets)
 
+    def _taken(self, places: Any) -> tuple[Any, Any]:
+        return taken(self.inputs, places), taken(self.targets, places)
+
     def check_left_alone(self) -> None:
         trial = self._copied()
         with torch.no_grad():
-            output = tree_map(
-                lambda each: each.detach() if isinstance(each, Tensor) else each, call(trial, self.inputs)
-            )
+            found = call(trial, self.inputs)
+            output = tree_map(lambda each: each.detach() if isinstance(each, Tensor) else each, found)
         if not tensors_in(output):
             raise ModelError(
                 "Expected a model that returns tensors, or tuples, lists or mappings of them, got "
@@ -225,8 +211,8 @@ class _Trial:
                 "Expected a criterion of outputs and targets, it reads parameters that are trained: compute what it "
                 "needs in the module, or add a term of the weights in the loop."
             )
-        before = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        for name, value in (dict(trial.named_parameters()) | dict(trial.named_buffers())).items():
+        before, after = (dict(each.named_parameters()) | dict(each.named_buffers()) for each in (self.model, trial))
+        for name, value in after.items():
             if not torch.equal(value, before[name]):
                 raise ModelError(
                     f"Expected a model that a forward pass in training mode leaves as it is, {name!r} keeps values of "
@@ -246,9 +232,7 @@ class _Trial:
 
     def _of_loop(self, engine: ClippingEngine) -> tuple[float, Tensor, Tensor, list[str]]:
         """A clip norm, and what a loop over items finds: norms, the clipped sum (P,), parameters without any gradient.
-
-        The loop runs twice: the items' gradients together would take more memory than a step of the training.
-        """
+        The loop runs twice: the items' gradients together would take more memory than a step of the training."""
         used: set[str] = set()
         norms = []
         for gradients in self._loop(engine.flat):
@@ -271,18 +255,17 @@ class _Trial:
     def _loop(self, flat: FlatParameters) -> Iterator[dict[str, Tensor]]:
         """Each item's gradients of the trained parameters; without those that it does not depend on.
 
-        Each item goes through the model by itself, unless the model draws numbers in evaluation mode too: then an item
-        alone would see others than in the batch.
+        Each goes through the model by itself, unless the model draws numbers in evaluation mode too: not those of the
+        batch.
         """
         model, parameters, batch = flat.model, flat.parameters, None
-        for parameter in parameters.values():
-            parameter.requires_grad_(True)
+        flat.require_gradients(True)
         if _draws(model, self.inputs):
             _seed()
             batch = self.item_loss(call(model, self.inputs), self.targets)
         for i in range(self.items):
             if batch is None:
-                inputs, targets = (taken(values, torch.tensor([i])) for values in (self.inputs, self.targets))
+                inputs, targets = self._taken([i])
                 loss = self.item_loss(call(model, inputs), targets).sum()
             else:
                 loss = batch[i]
@@ -290,8 +273,7 @@ class _Trial:
             found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=kept)
             yield {n: g.detach() for n, g in zip(parameters, found, strict=True) if g is not None}
             del found, loss
-        for parameter in parameters.values():
-            parameter.requires_grad_(False)
+        flat.require_gradients(False)
 
     def check_others_stay(self) -> None:
         quiet = _without_dropout(self._copied(), self.inputs)
@@ -304,8 +286,7 @@ class _Trial:
             _seed()
             weights = torch.zeros(items, device=engine.flat.vector.device)
             weights[item] = 1.0
-            inputs, targets = (taken(values, positions) for values in (self.inputs, self.targets))
-            total, norms = engine.clipped_sum(inputs, targets, float("inf"), weights)
+            total, norms = engine.clipped_sum(*self._taken(positions), float("inf"), weights)
             return total, norms[item]
 
         for item in range(items):
@@ -323,12 +304,11 @@ class _Trial:
         """An item's gradient by a model that has seen the others beside that by one that has not."""
         used = self._engine(self._copied(), training=True)
         for item in range(self.items):
-            inputs, targets = (taken(values, torch.tensor([item])) for values in (self.inputs, self.targets))
-            first = self._engine(self._copied(), training=True)
+            first, alone = self._engine(self._copied(), training=True), self._taken([item])
             _seed()
-            alone = first.gradient_sum(inputs, targets)
+            wanted = first.gradient_sum(*alone)
             _seed()
-            _compare(used, used.gradient_sum(inputs, targets), alone)
+            _compare(used, used.gradient_sum(*alone), wanted)
 
     def _engine(self, model: nn.Module, training: bool) -> ClippingEngine:
         flat = FlatParameters(model.train(training), None if self.layout is None else self.layout.trained)
@@ -349,7 +329,7 @@ def _draws(model: nn.Module, inputs: Inputs) -> bool:
     with torch.no_grad():
         for seed in (1, 2):
             _seed(seed)
-            outputs.append([each for each in tree_leaves(call(model, inputs)) if isinstance(each, Tensor)])
+            outputs.append(tensors_in(call(model, inputs)))
     return not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*outputs, strict=True))
 
 

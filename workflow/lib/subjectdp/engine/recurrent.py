@@ -21,10 +21,7 @@ from subjectdp.errors import ModelError
 
 class Recurrence(torch.autograd.Function):
     """h_t = LSTM(x̃_t, h_{t-1}) over time for projected inputs x̃ = W_ih x + b; gate order i, f, g, o.
-
-    Overwrites its input: the gates' values, and in the backward pass their gradients, are stored in x̃'s memory, to save
-    a copy of that size. It has one backward pass only.
-    """
+    The gates' values, and in the one backward pass their gradients, overwrite x̃, to save a copy of that size."""
 
     @staticmethod
     def forward(ctx: Any, gate_inputs: Tensor, weight: Tensor) -> Tensor:
@@ -84,7 +81,6 @@ class _Layer:
 
     @property
     def previous(self) -> Tensor:
-        """h_0 .. h_{T-1}."""
         return self.states[:-1]
 
 
@@ -111,10 +107,9 @@ class LSTMRule:
             bias = None
             if module.bias:
                 bias = getattr(module, f"bias_ih_l{layer}") + getattr(module, f"bias_hh_l{layer}")
-            inputs_of_gates = wanted(F.linear(current, getattr(module, f"weight_ih_l{layer}"), bias))
-            states: Tensor = Recurrence.apply(  # type: ignore[no-untyped-call]
-                inputs_of_gates, getattr(module, f"weight_hh_l{layer}")
-            )
+            of_inputs, of_states = (getattr(module, f"weight_{kind}_l{layer}") for kind in ("ih", "hh"))
+            inputs_of_gates = wanted(F.linear(current, of_inputs, bias))
+            states: Tensor = Recurrence.apply(inputs_of_gates, of_states)  # type: ignore[no-untyped-call]
             projections.append(inputs_of_gates)
             kept.append(_Layer(current.detach(), states.detach()))
             current = states[1:]
@@ -143,9 +138,8 @@ class LSTMCaptured:
 
     def _of_run(self, number: int, run: Run) -> Squares:
         layer = self.layers[number]
-        delta, inputs, previous = (
-            grouped(values.transpose(0, 1), run) for values in (self.deltas[number], layer.inputs, layer.previous)
-        )
+        of_layer = self.deltas[number], layer.inputs, layer.previous
+        delta, inputs, previous = (grouped(values.transpose(0, 1), run) for values in of_layer)
         return product_squares(delta, [inputs, previous], 2.0 * self.bias)
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:

@@ -1,8 +1,7 @@
 """Layer rules: their interface to the clipping engine, helpers that they share, all but convolutions and LSTMs.
 
-Linear and embedding layers give outer products, formed per item only where nothing is cheaper. Scale and shift of
-GroupNorm and LayerNorm have small per-item gradients, formed directly. Any other layer goes through per-item
-vector-Jacobian products (torch.func): slow, general, exact.
+Linear and embedding layers give outer products, formed per item only where nothing is cheaper; norms have small
+per-item gradients. Any other layer goes through per-item vector-Jacobian products (torch.func): slow, general, exact.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where t
 class Squares:
     """Squared norms of the gradients of a part's groups, and bounds on how far rounding may have lowered them.
 
-    A product form can cancel: if large gradients of a group add up to almost 0, the rounding error of the squared norm
-    is a fraction of the large ones. Clipping adds ``slack`` to the squared norm.
+    A product form can cancel: its rounding error is a fraction of large gradients of a group that add up to almost 0.
+    Clipping adds ``slack`` to the squared norm.
     """
 
     values: Tensor  # (groups,)
@@ -54,10 +53,7 @@ class Coefficients:
 
 
 class Sums:
-    """A layer's views into the flat result.
-
-    ``fresh`` views hold memory that nobody wrote: the first addition overwrites them, :meth:`close` zeroes the rest.
-    """
+    """A layer's views into the flat result; of ``fresh`` ones, which nobody wrote, :meth:`close` zeroes the rest."""
 
     def __init__(self, views: Mapping[str, Tensor], fresh: bool) -> None:
         self._views = views
@@ -96,21 +92,14 @@ class Captured(Protocol):
 
     def squared_norms(self, grouping: Grouping) -> Squares:
         """Squared L2 norm of each group's gradient of this layer's parameters, the sum over the group's items."""
-        ...
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         """Sets the gradients of the marked items (items,) to exactly 0, also where they are not finite.
-
-        ``groups`` (groups,) marks their groups; None before the norms are computed.
-        """
-        ...
+        ``groups`` (groups,) marks their groups; None before the norms are computed."""
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         """Adds Σ_a coefficients_a · g_a to each parameter.
-
-        Leaves the gradients of outputs as they are: layers whose outputs are added share one tensor.
-        """
-        ...
+        Leaves the gradients of outputs as they are: layers whose outputs are added share one tensor."""
 
 
 class LayerRule(Protocol):
@@ -118,11 +107,9 @@ class LayerRule(Protocol):
 
     def forward(self, module: Any, inputs: Tensor) -> tuple[Any, list[Tensor], Any]:
         """Runs the layer: output, the tensors whose gradients are :func:`wanted`, and what to keep."""
-        ...
 
     def captured(self, module: Any, kept: Any, deltas: list[Tensor]) -> Captured:
         """Combines what was kept with the gradients of the wanted tensors."""
-        ...
 
 
 class OwnForward:
@@ -152,10 +139,7 @@ def wanted(output: Tensor) -> Tensor:
 
 class _Source(torch.autograd.Function):
     """The end of the backward pass. A leaf would stay in memory as long as the graph, and forbid ``relu_``.
-
-    The engine differentiates up to the layers' outputs, never through this node: only a backward pass that is not the
-    engine's arrives here.
-    """
+    The engine differentiates up to the layers' outputs: only a backward pass that is not the engine's arrives here."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, anchor: Tensor) -> Tensor:
@@ -196,12 +180,8 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
     """Squared norms of n gradients Σ_t δ_t ⊗ [x_t, 1, ...] of one linear map, by the cheaper of two forms.
 
     Either Σ_{t,s} (δ_t·δ_s)(x_t·x_s + ones), with T² (d_in + d_out) multiplications, or the gradients themselves, with
-    T d_in d_out. For few positions, such as a subject's items, the products are in float64.
-
-    Args:
-        delta: (n, T, d_out).
-        inputs: each (n, T, d_k): inputs of maps that share their output (an LSTM's input and state).
-        ones: how many biases the map has.
+    T d_in d_out. For few positions the products are in float64. ``delta`` is (n, T, d_out), each of ``inputs`` (n, T,
+    d_k): of maps that share their output (an LSTM's input and state); ``ones``: how many biases there are.
     """
     steps, d_out, d_in = delta.shape[1], delta.shape[2], sum(x.shape[2] for x in inputs)
     if steps * (d_in + d_out) >= d_in * d_out:
@@ -250,17 +230,15 @@ def summed(parts: list[Squares]) -> Squares:
     if len(parts) == 1:
         return parts[0]
     slacks = [part.slack for part in parts if part.slack is not None]
-    values = torch.stack([part.values for part in parts]).sum(0)
-    return Squares(values, torch.stack(slacks).sum(0) if slacks else None)
+    return Squares(torch.stack([part.values for part in parts]).sum(0), torch.stack(slacks).sum(0) if slacks else None)
 
 
 class LinearRule(OwnForward):
     """nn.Linear on (B, d) or (B, ..., d) inputs."""
 
     def captured(self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured:
-        if kept.dim() == 2:
-            return LinearCaptured(kept.unsqueeze(1), deltas[0].unsqueeze(1), module.bias is not None)
-        return LinearCaptured(kept.flatten(1, -2), deltas[0].flatten(1, -2), module.bias is not None)
+        inputs, delta = (each.reshape(len(each), -1, each.shape[-1]) for each in (kept, deltas[0]))
+        return LinearCaptured(inputs, delta, module.bias is not None)
 
 
 @dataclass
@@ -324,8 +302,7 @@ class EmbeddingCaptured:
             table = delta.new_zeros(count * self.rows, width)
             table.index_add_(0, (indices + offsets).flatten(), delta.flatten(0, 1))
             return Squares(squared_rows(table.view(count, -1)))
-        same = indices.unsqueeze(2) == indices.unsqueeze(1)
-        products = torch.bmm(delta, delta.transpose(1, 2)).mul_(same)
+        products = torch.bmm(delta, delta.transpose(1, 2)).mul_(indices.unsqueeze(2) == indices.unsqueeze(1))
         largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
         return Squares(products.sum((1, 2)).clamp_min_(0.0), largest.mul_(GRAM_ROUNDING))
 
@@ -369,21 +346,18 @@ class GroupNormRule(OwnForward):
     """nn.GroupNorm on (B, C, ...)."""
 
     def captured(self, module: nn.GroupNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        over = tuple(range(2, kept.dim()))
-        delta = deltas[0]
-        scale, shift = delta * F.group_norm(kept, module.num_groups, None, None, module.eps), delta
-        return ItemGradients(
-            {"weight": scale.sum(over), "bias": shift.sum(over)} if over else {"weight": scale, "bias": shift}
-        )
+        scale, shift = deltas[0] * F.group_norm(kept, module.num_groups, None, None, module.eps), deltas[0]
+        if over := tuple(range(2, kept.dim())):
+            scale, shift = scale.sum(over), shift.sum(over)
+        return ItemGradients({"weight": scale, "bias": shift})
 
 
 class LayerNormRule(OwnForward):
     """nn.LayerNorm over the last dimensions."""
 
     def captured(self, module: nn.LayerNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        over = tuple(range(1, kept.dim() - len(module.normalized_shape)))
         scale, shift = F.layer_norm(kept, module.normalized_shape, None, None, module.eps).mul_(deltas[0]), deltas[0]
-        if over:
+        if over := tuple(range(1, kept.dim() - len(module.normalized_shape))):
             scale, shift = scale.sum(over), shift.sum(over)
         return ItemGradients({"weight": scale} if module.bias is None else {"weight": scale, "bias": shift})
 
@@ -393,14 +367,11 @@ class GenericRule(OwnForward):
 
     def captured(self, module: nn.Module, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
         parameters = {name: p.detach() for name, p in module.named_parameters(recurse=False)}
+        plain = _Plain(module)
 
         def gradients(item: Tensor, delta: Tensor) -> Any:
-            # the layer must run its own forward, not the engine's recording one
-            def run(values: dict[str, Tensor]) -> Tensor:
-                result: Tensor = functional_call(
-                    _Plain(module), {f"inner.{k}": v for k, v in values.items()}, item[None]
-                )
-                return result
+            def run(values: dict[str, Tensor]) -> Any:
+                return functional_call(plain, {f"inner.{k}": v for k, v in values.items()}, item[None])
 
             return vjp(run, parameters)[1](delta[None])[0]
 
@@ -408,13 +379,14 @@ class GenericRule(OwnForward):
 
 
 class _Plain(nn.Module):
+    """Runs the layer's own forward, not the engine's recording one."""
+
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        result: Tensor = type(self.inner).forward(self.inner, inputs)
-        return result
+    def forward(self, inputs: Tensor) -> Any:
+        return type(self.inner).forward(self.inner, inputs)
 
 
 @dataclass

@@ -63,9 +63,7 @@ class Key(NamedTuple):
 
 class Place(NamedTuple):
     """Where the items of a tensor are: entry (o, i, k) of dimension ``dim`` is item i's.
-
-    ``inner``: how many k there are; None where there is one o, so that k may be any number (the length of a text).
-    """
+    ``inner``: how many k there are; None where there is one o, so that k may be any number (the length of a text)."""
 
     dim: int
     inner: int | None
@@ -148,10 +146,10 @@ class Rows:
 Piece = Outer | Rows | Tensor
 
 
-def formed(value: Value) -> Tensor | None:
-    """(B, *shape) the items' gradients of a value; None where there are none."""
+def formed(value: Value) -> Tensor:
+    """(B, *shape) the items' gradients of a value, which has pieces."""
     parts = [p if isinstance(p, Tensor) else p.formed(value.tensor.shape) for p in value.pieces]
-    return sum(parts[1:], parts[0]) if parts else None
+    return sum(parts[1:], parts[0])
 
 
 @dataclass(frozen=True)
@@ -211,11 +209,8 @@ class _Held(nn.Module):
 class Uses(TorchFunctionMode):
     """Records a pass of some items.
 
-    Args:
-        parameters: those to follow, by name.
-        constants: what else does not depend on the data: frozen parameters, buffers.
-        items: of the pass.
-        places: of all functions' items; None in the passes from which they are learned.
+    ``constants``: frozen parameters and buffers, which do not depend on the data either. ``places``: of all functions'
+    items; None in the passes from which they are learned.
     """
 
     def __init__(
@@ -244,7 +239,7 @@ class Uses(TorchFunctionMode):
             with self:  # its parts are seen
                 return _body(func)(*args, **kwargs)
         given = list(_tensors((args, kwargs)))
-        known = all(id(each) in self._shared or id(each) in self._values for each in given)
+        known = all(map(self.is_shared, given))
         if not any(id(each) in self._values for each in given):
             output = func(*args, **kwargs)
             if known:
@@ -253,22 +248,22 @@ class Uses(TorchFunctionMode):
         arguments, spec = tree_flatten((args, kwargs))
         tensors = [(n, each) for n, each in enumerate(arguments) if isinstance(each, Tensor)]
         values = {n: self._values[id(each)] for n, each in tensors if id(each) in self._values}
-        for name in {name for value in values.values() for name in value.names}:
+        names = tuple(sorted({name for value in values.values() for name in value.names}))
+        for name in names:
             self.owners.setdefault(name, set()).add(self.inside[-1])
         func = _OUT_OF_PLACE.get(getattr(func, "__name__", ""), func)
-        return (self._derive if known else self._use)(func, arguments, spec, values)
+        return (self._derive if known else self._use)(func, arguments, spec, values, names)
 
-    def _derive(self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value]) -> Any:
+    def _derive(
+        self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value], names: tuple[str, ...]
+    ) -> Any:
         distinct = {id(value): value for value in values.values()}
-        leaves = {
-            key: value.tensor.detach().requires_grad_(value.tensor.is_floating_point())
-            for key, value in distinct.items()
-        }
+        tensors = {key: value.tensor for key, value in distinct.items()}
+        leaves = {key: each.detach().requires_grad_(each.is_floating_point()) for key, each in tensors.items()}
         given = [leaves[id(values[n])] if n in values else each for n, each in enumerate(arguments)]
         args, kwargs = tree_unflatten(given, spec)
         with torch.enable_grad():
             outputs, shape = tree_flatten(func(*args, **kwargs))
-        names = tuple(sorted({name for value in distinct.values() for name in value.names}))
         made, ends = [], []
         for n, each in enumerate(outputs):
             if not isinstance(each, Tensor):
@@ -284,8 +279,9 @@ class Uses(TorchFunctionMode):
             self._derived.append(_Derived(list(distinct.values()), list(leaves.values()), made, ends))
         return tree_unflatten(outputs, shape)
 
-    def _use(self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value]) -> Any:
-        names = tuple(sorted({name for value in values.values() for name in value.names}))
+    def _use(
+        self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value], names: tuple[str, ...]
+    ) -> Any:
         function = str(getattr(func, "__name__", func))
         key = Key(function, names, self._counts[function, names])
         places = None if self.places is None else self.places.get(key)
@@ -342,7 +338,6 @@ class Uses(TorchFunctionMode):
 
     @property
     def edges(self) -> list[GradientEdge]:
-        """Of all uses' outputs: where gradients are wanted."""
         return [edge for use in self._uses for edge in use.edges]
 
     def take(self, gradients: Sequence[Tensor | None]) -> list[Value]:
@@ -414,16 +409,11 @@ _OUT_OF_PLACE = {
 
 def _body(func: types.FunctionType) -> types.FunctionType:
     """A function of torch.nn.functional that does not look for modes itself."""
-    never = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _never)
-    body = types.FunctionType(
-        func.__code__, {**func.__globals__, **never}, func.__name__, func.__defaults__, func.__closure__
-    )
+    modes = {f"has_torch_function{kind}": lambda *_: False for kind in ("", "_unary", "_variadic")}
+    names = {**func.__globals__, **modes}
+    body = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
     body.__kwdefaults__ = func.__kwdefaults__
     return body
-
-
-def _never(*_: Any) -> bool:
-    return False
 
 
 def _copies(values: list[Any]) -> list[Any]:
@@ -435,12 +425,8 @@ def _copies(values: list[Any]) -> list[Any]:
 
 def learned(fewer: Uses, more: Uses, moved: Uses) -> dict[Key, Places]:
     """The places of all functions' items, from passes of fewer and of more items, and one of the same moved on by one.
-
-    Raises:
-        ModelError: a model that takes another path, or that does not keep its items apart.
-    """
-    if not fewer.seen.keys() == more.seen.keys() == moved.seen.keys():
-        keys = (fewer.seen.keys() ^ more.seen.keys()) | (more.seen.keys() ^ moved.seen.keys())
+    Raises ModelError for a model that takes another path, or that does not keep its items apart."""
+    if keys := (fewer.seen.keys() ^ more.seen.keys()) | (more.seen.keys() ^ moved.seen.keys()):
         message = "Expected a model that takes the same path whatever the number of items and their values."
         raise NotFollowed(message, (name for key in keys for name in key.parameters))
     passes = (fewer, more, moved)
@@ -457,9 +443,8 @@ def _places(key: Key, passes: list[Seen], fewer: int, more: int) -> Places:
     for n, (each, size) in enumerate(zip(possible, sizes, strict=True)):
         beside = sure.get((each[0].dim, size)) if each else None
         if len(each) > 1 and beside is None and n not in passes[1].shared:
-            raise ModelError(
-                f"Expected items that differ, to see how the model keeps them apart: those tried are alike in '{key}'."
-            )
+            reason = "to see how the model keeps them apart: those tried are alike"
+            raise ModelError(f"Expected items that differ, {reason} in '{key}'.")
         chosen.append(beside or each[0] if each else None)
     count = len(passes[1].arguments)
     if None in chosen[count:]:
@@ -498,25 +483,23 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _add(use: _Use, deltas: list[Tensor], items: int) -> None:
-    """Adds a use's gradients to its values, given those of its outputs."""
     kept = _FACTORS.get(use.func)
     if kept is not None and kept(use, deltas[0], items):
         return
-    places, ends = use.places
-    known = [place for place in ends if place is not None]
-    split = {n: place.parts(use.arguments[n], items) for n, place in enumerate(places) if place is not None}
+    places, ends = ([place for place in each if place is not None] for each in use.places)
+    where = [n for n, place in enumerate(use.places[0]) if place is not None]
+    split = {n: place.parts(use.arguments[n], items) for n, place in zip(where, places, strict=True)}
     whole = {id(value): value for n, value in use.values.items() if n not in split}
-    own = [n for n in split if n in use.values]  # derived values that hold a part for each item
-    part_deltas = tuple(place.parts(delta, items) for delta, place in zip(deltas, known, strict=True))
+    own = [number for number, n in enumerate(where) if n in use.values]  # derived values with a part for each item
+    part_deltas = tuple(place.parts(delta, items) for delta, place in zip(deltas, ends, strict=True))
     values = [value.tensor.detach() for value in whole.values()]
-    run = _again(use, list(whole), list(split), own)
-    found = _item_gradients(run, values, list(split.values()), [list(split).index(n) for n in own], part_deltas)
+    run = _again(use, list(whole), where, [where[number] for number in own])
+    found = _item_gradients(run, values, list(split.values()), own, part_deltas)
     for value, gradient in zip(whole.values(), found, strict=False):
         value.pieces.append(gradient)
-    for n, gradient in zip(own, found[len(values) :], strict=True):
-        place = places[n]
-        if place is not None:
-            use.values[n].pieces.append(place.alone(gradient, use.arguments[n].shape))
+    for number, gradient in zip(own, found[len(values) :], strict=True):
+        n = where[number]
+        use.values[n].pieces.append(places[number].alone(gradient, use.arguments[n].shape))
 
 
 Run = Callable[[list[Tensor], list[Tensor], list[Tensor]], tuple[Tensor, ...]]
@@ -566,19 +549,15 @@ def _item_gradients(
 
 def _lead_back(node: _Derived) -> None:
     """Adds the gradients of what was made to the values that it was made of."""
-    known = [
-        (made, gradient)
-        for made, value in zip(node.made, node.outputs, strict=True)
-        if (gradient := formed(value)) is not None
-    ]
+    known = [(made, formed(value)) for made, value in zip(node.made, node.outputs, strict=True) if value.pieces]
     if not known:
         return
     made, gradients = zip(*known, strict=True)
     leaves = [leaf for leaf in node.leaves if leaf.requires_grad]
     found = torch.autograd.grad(made, leaves, gradients, is_grads_batched=True, allow_unused=True, retain_graph=True)
-    by_leaf = dict(zip(map(id, leaves), found, strict=True))
-    for value, leaf in zip(node.values, node.leaves, strict=True):
-        if (gradient := by_leaf.get(id(leaf))) is not None:
+    values = (value for value, leaf in zip(node.values, node.leaves, strict=True) if leaf.requires_grad)
+    for value, gradient in zip(values, found, strict=True):
+        if gradient is not None:
             value.pieces.append(gradient)
 
 
@@ -611,7 +590,6 @@ def _product(weight: int, data: int, bias: int | None, turned: bool) -> Callable
 
 
 def _look_up(use: _Use, delta: Tensor, items: int) -> bool:
-    """Rows of a table by their numbers."""
     place, end = use.places[0][1], use.places[1][0]
     if 0 not in use.values or place is None or end is None:
         return False
@@ -641,20 +619,16 @@ def captured_of(value: Value) -> Captured:
     outer = [piece for piece in value.pieces if isinstance(piece, Outer)]
     rows = [piece for piece in value.pieces if isinstance(piece, Rows)]
     if len(outer) + len(rows) < len(value.pieces):
-        gradient = formed(value)
-        return ItemGradients({} if gradient is None else {"weight": gradient})
+        return ItemGradients({"weight": formed(value)})
     table = None
     if rows:
-        numbers, delta = (_side_by_side(rows, name) for name in ("rows", "delta"))
-        table = EmbeddingCaptured(numbers, delta, len(value.tensor), None)
+        table = EmbeddingCaptured(_joined(rows, "rows"), _joined(rows, "delta"), len(value.tensor), None)
         if not outer:
             return table
-    inputs, delta = (_side_by_side(outer, name) for name in ("inputs", "delta"))
-    linear = LinearCaptured(inputs, delta, bias=False)
+    linear = LinearCaptured(_joined(outer, "inputs"), _joined(outer, "delta"), bias=False)
     return linear if table is None else TiedCaptured(linear, table)
 
 
-def _side_by_side(pieces: Sequence[Outer | Rows], name: str) -> Tensor:
-    """A factor of all pieces, along positions."""
+def _joined(pieces: Sequence[Outer | Rows], name: str) -> Tensor:
     parts = [getattr(each, name) for each in pieces]
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]

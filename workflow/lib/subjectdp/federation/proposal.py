@@ -1,9 +1,8 @@
 """What server and silos say to each other: messages, and the proposal of a run.
 
-A message is public facts as JSON, and one vector, in the bytes of a safetensors file. Nothing in it is run: a reader
-meets numbers and text, or refuses. A proposal is the settings of a run and public constants; a silo makes the privacy
-plan from it itself. Nothing in it is counted at a silo: sizes are constants that the partners agreed on. A silo that
-holds fewer or more items than its constant draws each with the plan's probability all the same.
+A message is public facts as JSON, and one vector, in the bytes of a safetensors file: nothing in it is run. A proposal
+is the settings of a run and public constants; a silo makes the privacy plan from it itself. Sizes are agreed, not
+counted: a silo with fewer or more items draws each with the plan's probability all the same.
 """
 
 from __future__ import annotations
@@ -120,8 +119,7 @@ class Proposal(Section):
     def plan(self, run: RunConfig) -> PrivacyPlan:
         """The plan that ``run`` and the public constants give, with the proposed noise. Raises as ``draft_plan``."""
         facts = public_partition(run, self.silos, self.subjects).federation_facts()
-        plan = draft_plan(mechanism_of(run), facts, plan_settings(run))
-        return with_noise_multipliers(plan, self.noise_multipliers)
+        return with_noise_multipliers(draft_plan(mechanism_of(run), facts, plan_settings(run)), self.noise_multipliers)
 
 
 def propose(run: RunConfig, items: Items, partition: Partition, plan: PrivacyPlan) -> Proposal:
@@ -141,10 +139,8 @@ def propose(run: RunConfig, items: Items, partition: Partition, plan: PrivacyPla
 def public_partition(
     run: RunConfig, silos: tuple[SiloSize, ...], subjects: int, test_items: np.ndarray[Any, Any] = _NO_ITEMS
 ) -> Partition:
-    """A partition of public constants alone, without train items; ``test_items`` are those of the server's own sample.
-
-    Raises ConfigError for another number of silos than ``partition.silos``.
-    """
+    """A partition of public constants, without train items; ``test_items`` are the server's own sample's.
+    Raises ConfigError for another number of silos than ``partition.silos``."""
     if len(silos) != run.partition.silos:
         raise expected("partition.silos", run.partition.silos, f"{len(silos)}, the silos of the federation")
     cap = run.partition.max_items_per_subject
@@ -158,5 +154,4 @@ def public_partition(
         "silos_per_subject_limit": run.partition.silos_per_subject,
         "public_constants": True,
     }
-    offsets = np.zeros(len(silos) + 1, np.int64)
-    return Partition(_NO_ITEMS, _NO_ITEMS, offsets, _NO_ITEMS, test_items, facts)
+    return Partition(_NO_ITEMS, _NO_ITEMS, np.zeros(len(silos) + 1, np.int64), _NO_ITEMS, test_items, facts)

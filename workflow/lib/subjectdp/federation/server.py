@@ -1,8 +1,8 @@
 """The server of a federation: proposes a plan, asks the silos round by round, writes what a run of the pipeline writes.
 
-It runs the loop of ``training.run`` with silos that are elsewhere. A round needs all of its silos: one that does not
-answer is asked again, and gives the same bits if it had answered before; the server gives up after ``wait_minutes``,
-and goes on with the next start. The server sees the silos' releases and public constants, and needs no trust.
+It runs the loop of ``training.run``. A round needs all of its silos: one that does not answer is asked again, and gives
+the same bits if it had answered before; the server gives up after ``wait_minutes``, and goes on with the next start. It
+sees the silos' releases and public constants, and needs no trust.
 """
 
 from __future__ import annotations
@@ -88,16 +88,15 @@ def read_federation(path: Path | str) -> FederationFile:
 def lead(file: FederationFile, link: Link, report: Callable[[str], None] = log.info) -> Path:
     """Runs a federation to its end; returns the folder of the run, with model, manifest and privacy report.
 
-    Raises SubjectDPError for settings, plan or sample that do not fit, and for a silo that refuses (its own log says
-    why); WorkerError for silos that did not answer in time: the next start goes on after the last whole round.
+    Raises SubjectDPError for what does not fit and for a silo that refuses; WorkerError for silos that did not answer
+    in time: the next start goes on after the last whole round.
     """
     started = time.perf_counter()
     inputs, items = server_inputs(file)
     proposal = propose(inputs.run, items, inputs.partition, inputs.plan)
     report(f"plan {proposal.digest}: {proposal.name}, {inputs.plan.rounds} rounds, {len(proposal.silos)} silos")
     folder = Path(file.results) / "runs" / inputs.run.run_id
-    silos = Silos(file, link, proposal, report)
-    train_inputs(inputs, folder, None, report, started, silos.ask)
+    train_inputs(inputs, folder, None, report, started, Silos(file, link, proposal, report).ask)
     return folder
 
 
@@ -106,8 +105,7 @@ def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
     run = load_run(file.run, "run")
     _refuse_unread(run)
     prepared = _sample(run, Path(file.results))
-    tested = all_addresses(prepared).astype(np.int32)
-    partition = public_partition(run, file.silos, file.subjects, tested)
+    partition = public_partition(run, file.silos, file.subjects, all_addresses(prepared).astype(np.int32))
     plan = plan_run(run, partition, Path(file.results) / "cache" / "calibration")
     secure = plan.settings.noise_source is NoiseSource.SECURE
     secret = secrets.randbits(256) if secure else None  # draws nothing here: silos noise
@@ -115,7 +113,6 @@ def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
 
 
 def _refuse_unread(run: RunConfig) -> None:
-    """Raises ConfigError for settings of a simulation that decide nothing here."""
     unread = {
         "run.partition.distribution": (run.partition.distribution, "uniform"),
         "run.data.silo": (run.data.silo, None),
@@ -158,8 +155,7 @@ class Silos:
             asked = {self.homes[silo]: request for silo in missing if silo in self.homes}
             replies = self.link.ask(asked, min(self.file.ask_again_seconds, max(1.0, end - time.monotonic())))
             for silo in missing:
-                reply = replies.get(self.homes.get(silo, -1))
-                if reply is None:
+                if (reply := replies.get(self.homes.get(silo, -1))) is None:
                     self.homes.pop(silo, None)  # it may come back as another machine
                 else:
                     found[silo] = self._release(reply, model, silo, round_)

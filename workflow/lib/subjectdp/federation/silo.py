@@ -2,15 +2,12 @@
 
 Order of a round: the request is checked against plan, file and ledger; the round is written into the ledger; the silo
 trains with ``train_silo``, as the simulation does; the release is kept; it is sent. Killed before it was kept, nothing
-has left the silo, and the same request may be answered anew. Later, the same request gets the same bits. Any other
-request for that round is refused. What is refused and why stands in the silo's own log: the server is not told, since
-the reason may depend on people.
+has left the silo, and the same request may be answered anew. Later, the same request gets the same bits, and any other
+for that round is refused. Why stands in the silo's own log: the reason may depend on people.
 
-Whatever the server says, a plan is refused that the silo's own file, data or ledger do not allow. The ledger, durable,
-has a file for each run, written before the first number of a round leaves the silo, under a temporary name, synced and
-renamed: a process that is killed at any moment finds the rounds that it may have released. The newest release is kept,
-so that a server that did not receive it gets the same bits again, which tell nothing new. A damaged file stops all.
-``subjectdp ledger`` and ``subjectdp statement`` read the files.
+Whatever the server says, a plan is refused that the silo's own file, data or ledger do not allow. The ledger has a file
+for each run, written durably before the first number of a round leaves the silo, under a temporary name, synced and
+renamed. A damaged file stops all. ``subjectdp ledger`` and ``subjectdp statement`` read the files.
 """
 
 from __future__ import annotations
@@ -55,8 +52,6 @@ from subjectdp.training.federation import Federation
 from subjectdp.training.manifest import choose_device
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import train_silo
-
-SECRET_BITS = 256
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,7 @@ class Silo:
         _check_model(model, federation)
         if federation.plan.settings.noise_source is NoiseSource.SECURE:
             # new draws of the operating system for every round, in no file
-            federation = replace(federation, seed=secrets.randbits(SECRET_BITS))
+            federation = replace(federation, seed=secrets.randbits(256))
         record = replace(record, rounds={**record.rounds, round_: request})
         self.budget.write(record, accepted.for_readers)  # from here on the round counts as released
         release = train_silo(federation, model, round_, self.site.silo, StepLog())
@@ -135,7 +130,8 @@ class Silo:
     def _checked(self, proposal: Proposal) -> Accepted:
         site, run = self.site, proposal.run_with(self.site.data, self.site.performance)
         plan = proposal.plan(run)
-        check_plan(site, plan)
+        for problem in (*_of_the_plan(plan), *_of_the_site(site, plan)):
+            raise problem
         record = RunRecord(proposal.name, proposal.digest, plan, self.data.sha256, run.seed)
         others = [other for key, other in self.budget.records().items() if key != record.digest]
         _check_others(site, record.name, others)
@@ -172,13 +168,8 @@ def _check_model(model: Tensor, federation: Federation) -> None:
         raise expected("model of the request", got, f"{wanted.dtype} {tuple(wanted.shape)}", DataError)
 
 
-def check_plan(site: Site, plan: PrivacyPlan) -> None:
-    """Raises PrivacyError for a plan whose stated ε would not hold here, or that the silo's file does not allow."""
-    for problem in (*_of_the_plan(plan), *_of_the_site(site, plan)):
-        raise problem
-
-
 def _of_the_plan(plan: PrivacyPlan) -> Iterator[SubjectDPError]:
+    """Why a plan's stated ε would not hold here."""
     settings, mechanism = plan.settings, plan.mechanism
     several, shared = plan.silos_per_subject > 1, mechanism.shared_budget
     if settings.mode is not AccountingMode.SOUND and mechanism.noise_rule is not NoiseRule.NONE:
@@ -190,8 +181,7 @@ def _of_the_plan(plan: PrivacyPlan) -> Iterator[SubjectDPError]:
         yield _refused("noise of the plan", "shared by the silos", f"each silo's own: {reason}")
     if settings.sampling is SamplingMethod.FIXED_BATCH_SIZE:
         yield _refused("training.sampling", settings.sampling, "poisson: batches of fixed size need exact counts")
-    some = settings.silos_per_round not in (None, len(plan.silos))
-    if some and settings.silo_choice is SiloChoice.RANDOM:
+    if (settings.silos_per_round not in (None, len(plan.silos))) and settings.silo_choice is SiloChoice.RANDOM:
         yield _refused("training.silo_choice", settings.silo_choice, "in_turn: else the server would choose")
     if shared and several and settings.subject.weights is not BudgetWeights.FIXED:
         reason = "no silo knows what a person has elsewhere"
@@ -230,10 +220,7 @@ def check_items(plan: PrivacyPlan, silo: int, items: int) -> None:
 
 
 def check_budget(site: Site, entries: Sequence[LedgerEntry]) -> float:
-    """ε of all runs together at the site's δ, for its unit; raises PrivacyError where it exceeds the site's limit.
-
-    ``entries`` are the runs of the ledger and, last, the one that is asked for; each counts in full.
-    """
+    """ε of all runs together (``entries``, the new one last) at the site's δ; PrivacyError above the site's limit."""
     if site.epsilon is None:
         return math.inf
     epsilon = composed_epsilon(entries, site.unit, site.unit is PrivacyUnit.SUBJECT, site.delta)

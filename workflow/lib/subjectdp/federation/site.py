@@ -71,8 +71,7 @@ def load_site(path: Path | str) -> Site:
         raise expected("data.subject", site.data.subject, allowed)
     beside = Path(path).absolute().parent
     data = site.data.model_copy(update={"path": str(beside / Path(site.data.path).expanduser())})
-    folder = str(beside / Path(site.folder).expanduser())
-    return site.model_copy(update={"data": data, "folder": folder})
+    return site.model_copy(update={"data": data, "folder": str(beside / Path(site.folder).expanduser())})
 
 
 @dataclass(frozen=True)
@@ -95,9 +94,7 @@ def read_site_data(site: Site) -> SiteData:
 
 def conforming(content: Content, data: DataConfig, items: Items) -> Content:
     """The content with features and labels in the order of ``items``; DataError where they are of another kind.
-
-    A table may lack a class, or a value of a feature in words, and name its columns in another order.
-    """
+    A table may lack a class or a value of a feature in words, and order its columns in another way."""
     own, table = Items.of(content, data), content.dataset == Source.TABLE
     named = {"class_names", "features", "shape"} | ({"classes"} if items.class_names else set())
     for key, value in items.model_dump(exclude=named if table else None).items():
@@ -135,11 +132,8 @@ class OwnItems:
 
 
 def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) -> OwnItems:
-    """The silo's items for a run, at most the smaller of both caps of each person.
-
-    Which items of a person stay depends on the run's seed and the person's name, so that it is the same in all rounds.
-    Raises DataError for items of another kind, or none.
-    """
+    """The silo's items for a run, at most the smaller of both caps of each person; DataError for another kind, or none.
+    Which items of a person stay depends on the run's seed and the person's name: it is the same in all rounds."""
     content = conforming(data.content, site.data, proposal.items)
     caps = [cap for cap in (site.max_items_per_subject, run.partition.max_items_per_subject) if cap is not None]
     cap = min(caps, default=None)
@@ -147,8 +141,7 @@ def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) ->
     addresses = all_addresses(content)
     cut = ""
     if cap is not None and (people := int((content.items > cap).sum())):
-        here = np.zeros(len(owners), np.int16)
-        keep = keep_within_cap(run.seed, content.subject_ids, content.items, here, cap)
+        keep = keep_within_cap(run.seed, content.subject_ids, content.items, np.zeros(len(owners), np.int16), cap)
         cut = f"cap of {cap} items a person: {(~keep).sum()} items of {people} people are left out"
         addresses, owners = addresses[keep], owners[keep]
     offsets, nothing = np.zeros(len(proposal.silos) + 1, np.int64), np.empty(0, np.int32)
@@ -156,11 +149,9 @@ def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) ->
     facts = {"counts": {"subjects": int(owners.max()) + 1}}
     partition = Partition(addresses.astype(np.int32), owners, offsets, nothing, nothing, facts)
     meta = {"sha256": {"source": data.sha256}, "synthetic": False, "copies": 1}
-    prepared = PreparedData(**vars(content), folder=Path(site.folder), meta=meta)
-    return OwnItems(prepared, partition, cut)
+    return OwnItems(PreparedData(**vars(content), folder=Path(site.folder), meta=meta), partition, cut)
 
 
 def all_addresses(content: Content) -> Integers:
-    before = np.cumsum(content.items) - content.items
-    shifts = np.repeat(content.first_items - before, content.items)
+    shifts = np.repeat(content.first_items - (np.cumsum(content.items) - content.items), content.items)
     return shifts + np.arange(len(shifts))

@@ -1,13 +1,13 @@
 """Gaussian noise with keyed randomness: each draw has its own stream.
 
-The 32-byte key is the key of a stream cipher (hand-written, see decision 0021). Reproducible noise on a GPU is the
+The 32-byte key is that of a stream cipher (hand-written, see decision 0021). Reproducible noise on a GPU is the
 exception: 63 bits of the key seed the device's counter-based generator, which is no cipher.
 
 Floating-point numbers leak (Mironov 2012): which of them noise can turn a sum into depends on the sum. For what is to
 be released :func:`add_secure_gaussian` takes two measures against it (decision 0024): each number is a rotation of four
-draws, and the result is rounded to a public grid. On a GPU its cipher and rotations are operations of torch, since a
-kernel of its own would need a compiler at every site. The words of the cipher are the same bits; the numbers made of
-them may differ in their last digits. Nothing waits for the device.
+draws, and the result is rounded to a public grid. On a GPU both are operations of torch, since a kernel of its own
+would need a compiler at every site: the words of the cipher are the same bits, the numbers made of them may differ in
+their last digits. Nothing waits for the device.
 """
 
 import hashlib
@@ -31,9 +31,8 @@ _STATE_BYTES = 624 * 8  # stored as 64-bit integers, 32 bits used
 def keyed_generator(key: bytes, device: torch.device | str = "cpu") -> torch.Generator:
     """A new generator of torch for ``key`` (32 bytes): draws other than noise on the CPU.
 
-    On the CPU torch's Mersenne twister accepts a 32-bit seed only, and many draws would probably share one. Its whole
-    state is therefore filled from the key (SHAKE-256). On other devices the first 64 bits of the key seed the
-    counter-based generator.
+    torch's Mersenne twister on the CPU accepts a 32-bit seed only, which many draws would share: its whole state is
+    filled from the key (SHAKE-256). Elsewhere 63 bits of the key seed the counter-based generator.
     """
     device = torch.device(device)
     generator = torch.Generator(device)
@@ -43,8 +42,7 @@ def keyed_generator(key: bytes, device: torch.device | str = "cpu") -> torch.Gen
     generator.manual_seed(0)
     state = generator.get_state().clone()
     words = torch.frombuffer(bytearray(hashlib.shake_256(key).digest(624 * 4)), dtype=torch.int32)
-    unsigned = words.to(torch.int64) & 0xFFFF_FFFF
-    state[_STATE_OFFSET : _STATE_OFFSET + _STATE_BYTES] = unsigned.view(torch.uint8)
+    state[_STATE_OFFSET : _STATE_OFFSET + _STATE_BYTES] = (words.to(torch.int64) & 0xFFFF_FFFF).view(torch.uint8)
     generator.set_state(state)
     return generator
 
@@ -56,14 +54,11 @@ standard normal. This one keeps every vector of whole numbers, but 0, away from 
 
 def add_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
     """Adds N(0, std² I) to ``total`` (P,) in place and returns it; std 0 adds nothing.
-
-    ``key``: 32 bytes. The numbers are float32 standard normals, multiplied by ``std`` in the dtype of ``total``.
-    """
+    float32 standard normals of ``key`` (32 bytes), multiplied by ``std`` in the dtype of ``total``."""
     if std == 0.0 or total.numel() == 0:
         return total
     if total.device.type != "cpu":
-        noise = torch.empty_like(total).normal_(generator=keyed_generator(key, total.device))
-        return total.add_(noise, alpha=std)
+        return total.add_(torch.empty_like(total).normal_(generator=keyed_generator(key, total.device)), alpha=std)
     check_size(total)
     numbers = total.view(-1).numpy()  # the same memory
     add_normals(numbers, numbers.dtype.type(std), np.frombuffer(key, dtype=np.uint32))
@@ -121,9 +116,7 @@ def _double_round(x: Any) -> Any:
 @compiled
 def cipher_blocks(key: NDArray[np.uint32], counter: np.uint32, nonce: np.uint32, words: NDArray[np.uint32]) -> None:
     """Fills ``words`` (16, lanes): column l is the ChaCha8 block of ``counter`` + l under ``key`` (8,).
-
-    The four double rounds are written out because a loop over them prevents vectorisation.
-    """
+    The four double rounds are written out because a loop over them prevents vectorisation."""
     k0, k1, k2, k3, k4, k5, k6, k7 = key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]
     c0, c1, c2, c3, zero, kind = uint32(_C0), uint32(_C1), uint32(_C2), uint32(_C3), uint32(0), nonce
     for lane in range(words.shape[1]):
@@ -181,9 +174,7 @@ def normal_pairs(
     second: NDArray[np.float32],
 ) -> None:
     """``first``, ``second`` (n,) = √(-2 ln u) · (cos θ, sin θ), u = (radii + ½)/2^32, θ = 2π angles/2^32.
-
-    ``mantissas`` (n,) is a buffer. Angles are reduced to |x| ≤ π/4, the range of the polynomials.
-    """
+    ``mantissas`` (n,) is a buffer. Angles are reduced to |x| ≤ π/4, the range of the polynomials."""
     bits = mantissas.view(np.int32)
     for i in range(first.shape[0]):
         mantissas[i] = float32(radii[i]) + float32(0.5)
@@ -213,8 +204,8 @@ def redraw_tails(
 ) -> None:
     """Redraws tail radii (words below 2^8) with 53-bit uniforms, from a stream of their own.
 
-    Given that u is below 2^-24, it is 2^-24 times a uniform number. With 32 bits alone the distribution would end at
-    6.76 and be coarse before. ``offset``: index of the first pair, which is the block counter.
+    Below 2^-24 u is 2^-24 times a uniform number; with 32 bits alone the distribution would end at 6.76 and be coarse
+    before. ``offset``: index of the first pair, which is the block counter.
     """
     words = np.empty((16, 1), np.uint32)
     for i in range(first.shape[0]):
@@ -286,14 +277,10 @@ _MOST_RARE = 64  # of 2^22 radii more are rare with a chance of 10^-120
 
 
 def add_secure_gaussian(total: Tensor, std: float, key: bytes) -> Tensor:
-    """Adds N(0, std² I) to ``total`` (P,) in place, rounds it to the grid and returns it.
+    """Adds N(0, std² I) to ``total`` (P,), float32 or 64 on any device, rounds it to the grid in place and returns it.
 
-    Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is added in float64.
-
-    Args:
-        total: float32 or float64, on any device.
-        std: 0 adds nothing.
-        key: 32 bytes.
+    Whatever the sum was, each entry is then a multiple of :func:`grid_of`. Noise is added in float64; ``std`` 0 adds
+    nothing. ``key``: 32 bytes.
     """
     if std == 0.0 or total.numel() == 0:
         return total

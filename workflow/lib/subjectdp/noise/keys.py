@@ -1,8 +1,7 @@
 """Keyed randomness: every random draw of a run has its own key; no generator is shared or reseeded.
 
-A key is the root seed, a purpose and a path (round, silo, step ...). Draws with different keys are independent; the
-same key gives the same bits on every machine. Keys are hashed (BLAKE2b), so neighbouring seeds are unrelated and seed
-0 is a seed like any other.
+A key is the root seed, a purpose and a path (round, silo, step ...), hashed (BLAKE2b). Draws with different keys are
+independent; the same key gives the same bits on every machine.
 """
 
 import hashlib

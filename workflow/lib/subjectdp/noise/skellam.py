@@ -1,20 +1,17 @@
 """Skellam noise on an integer grid: randomised rounding of clipped gradients, integer noise, and conversion back.
 
-Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated Learning" (arXiv 2110.04995),
-with the conditional randomised rounding of Kairouz, Liu and Steinke (arXiv 2102.06387, proposition 4). A gradient
-that is clipped to C becomes a vector of integer multiples of C/2^bits. The sum of independent Skellam variables is
-Skellam, so the noise of several silos adds up exactly.
+Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated Learning" (arXiv 2110.04995), with
+the conditional randomised rounding of Kairouz, Liu and Steinke (arXiv 2102.06387, proposition 4). A gradient that is
+clipped to C becomes a vector of integer multiples of C/2^bits. The noise of several silos adds up exactly.
 
-The noise is calibrated to the sensitivity *after* rounding. It is slightly larger than a Gaussian of the same noise
-multiplier, so that its Rényi divergence does not exceed the Gaussian's at any integer order
-(:func:`skellam_variance`). A noise multiplier from Rényi accounting at integer orders is therefore valid for both.
+The noise is calibrated to the sensitivity *after* rounding, and slightly larger than a Gaussian of the same noise
+multiplier, so that its Rényi divergence is no larger at any integer order (:func:`skellam_variance`): a noise
+multiplier from Rényi accounting at integer orders is valid for both. The sampler uses floating-point Poisson
+generators: research noise.
 
-The sampler uses floating-point Poisson generators: research noise, like the Gaussian one.
-
-Silos add up integers modulo m as secure aggregation does (:func:`modular_sum`): the server learns the sum modulo m and
-nothing else. The protocol is simulated as an ideal functionality. The summands are updates of a round: the signal and
-noise of the local steps of all silos (arXiv 2407.19286, section 4, last paragraph). In a ring of 62 bits they fit at
-any setting that trains. A sum that does not would wrap around, which costs accuracy, never privacy: it stops the run.
+Silos add up integers modulo m, and the server learns that sum alone (:func:`modular_sum`): secure aggregation as an
+ideal functionality. In a ring of 62 bits the updates of a round, signal and noise, fit at any setting that trains. A
+sum that does not would wrap around, which costs accuracy, never privacy: it stops the run.
 """
 
 from __future__ import annotations
@@ -52,11 +49,8 @@ _MOST_TRIES = 1000  # each satisfies the bound with probability at least 1 - β
 def rounded_l2_bound(norm_bound: float, dimension: int, condition: float = CONDITION) -> float:
     """Bound on the L2 norm of a randomised rounding to integers, for vectors (P,) of norm c, at most ``norm_bound``.
 
-    min(c + √P, √(c² + P/4 + √(2 log 1/β) (c + √P/2))): the first always holds, the second with probability at
-    least 1 - β (arXiv 2102.06387, proposition 4).
-
-    Raises:
-        PrivacyError: a bound that is not positive, a dimension below 1, or β outside [0, 1).
+    min(c + √P, √(c² + P/4 + √(2 log 1/β) (c + √P/2))): the first always holds, the second with probability at least 1 -
+    β (arXiv 2102.06387, proposition 4). PrivacyError for arguments out of range.
     """
     if not (math.isfinite(norm_bound) and norm_bound > 0):
         raise expected("norm bound before rounding", norm_bound, "a positive number", PrivacyError)
@@ -94,10 +88,7 @@ def skellam_variance(noise_multiplier: float, l2: float, dimension: int) -> floa
 
 @dataclass(frozen=True)
 class Grid:
-    """Conversion of gradients of dimension P and norm at most ``clip_norm`` to integer vectors and back.
-
-    ``step`` is the length of one integer unit.
-    """
+    """Gradients of dimension P and norm at most ``clip_norm`` as integer vectors; ``step`` is the length of one."""
 
     step: float
     clip_norm: float
@@ -112,7 +103,6 @@ class Grid:
 
     @classmethod
     def of_bits(cls, bits: int, clip_norm: float, dimension: int) -> Grid:
-        """The grid whose step is C/2^bits."""
         return cls(clip_norm / 2.0**bits, clip_norm, dimension)
 
     @property
@@ -126,13 +116,9 @@ class Grid:
         return rounded_l2_bound(self.scaled_norm, self.dimension, self.condition)
 
     def variance(self, noise_multiplier: float) -> float:
-        """Variance of the integer noise, in squared steps.
-
-        Raises:
-            PrivacyError: a variance above the sampler's limit; fewer bits lower it.
-        """
-        variance = skellam_variance(noise_multiplier, self.l2, self.dimension)
-        if variance > LARGEST_VARIANCE:
+        """Variance of the integer noise, in squared steps; PrivacyError above the sampler's limit (fewer bits lower
+        it)."""
+        if (variance := skellam_variance(noise_multiplier, self.l2, self.dimension)) > LARGEST_VARIANCE:
             raise PrivacyError(
                 f"Expected integer noise of variance at most 2^90 on a grid of step {self.step:g}, got {variance:.3g} "
                 f"for noise multiplier {noise_multiplier:g}. Lower joint.bits."
@@ -143,10 +129,8 @@ class Grid:
         """A clipped gradient (P,) as integers: randomised unbiased rounding, with an L2 norm of at most ``l2``.
 
         A vector above the clip norm is scaled down to it first, so the bound holds for any input. Roundings beyond the
-        bound are redrawn, which biases an entry by at most β/(1 - β) steps.
-
-        Raises:
-            PrivacyError: a vector of another dimension, or one that is not finite.
+        bound are redrawn, which biases an entry by at most β/(1 - β) steps. PrivacyError for a vector of another
+        dimension, or one that is not finite.
         """
         scaled = np.asarray(gradient, dtype=np.float64) / self.step
         if scaled.shape != (self.dimension,):
@@ -172,10 +156,8 @@ class Grid:
 def skellam(variance: float, size: int, generator: np.random.Generator) -> Integers:
     """``size`` independent differences of two Poisson variables of mean ``variance``/2 each.
 
-    Above :data:`WIDE_VARIANCE` a rounded Gaussian, which is the same to far below the sampler's precision.
-
-    Raises:
-        PrivacyError: a variance below 0 or above 2^90.
+    Above :data:`WIDE_VARIANCE` a rounded Gaussian, which is the same to far below the sampler's precision. PrivacyError
+    for a variance below 0 or above 2^90.
     """
     if not 0.0 <= variance <= LARGEST_VARIANCE:
         raise expected("variance of Skellam noise", variance, "between 0 and 2^90", PrivacyError)
@@ -192,10 +174,7 @@ RING = 2**62
 
 def modular_sum(parts: Iterable[Integers], modulus: int = RING) -> Integers:
     """The sum of at least one vector (P,) modulo ``modulus``, as the integers nearest to 0.
-
-    Raises:
-        DataError: no vector, or a sum that wrapped around (which a simulation can tell, a server cannot).
-    """
+    DataError for no vector, or a sum that wrapped around (which a simulation can tell, a server cannot)."""
     total, real = None, np.zeros(())
     for part in parts:
         residues = np.mod(part, modulus)  # what a silo sends
@@ -204,8 +183,7 @@ def modular_sum(parts: Iterable[Integers], modulus: int = RING) -> Integers:
     if total is None:
         raise expected("vectors to sum", 0, "at least one", DataError)
     nearest = np.where(total > (modulus - 1) // 2, total - modulus, total)
-    wrapped = int(np.count_nonzero(np.abs(real - nearest) > modulus / 2))
-    if wrapped:
+    if wrapped := int(np.count_nonzero(np.abs(real - nearest) > modulus / 2)):
         raise DataError(
             f"Expected sums that a ring of {modulus} integers holds, {wrapped} of {len(total)} entries wrapped around. "
             "Lower joint.bits, training.local_steps or training.batch_size."

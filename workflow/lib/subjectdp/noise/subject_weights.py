@@ -21,26 +21,18 @@ Weights = NDArray[np.float64]
 def budget_weights(counts: NDArray[np.int64], rule: BudgetWeights, trust: TrustModel, most_silos: int) -> Weights:
     """w (silos, subjects) float64 within the budget; 0 where a silo holds no item of a subject.
 
-    Args:
-        counts: (silos, subjects) items of each subject at each silo.
-        rule: how the budget is split.
-        trust: LOCAL for Σw² ≤ 1, otherwise Σw ≤ 1.
-        most_silos: the public bound on the silos that hold one subject (read by ``fixed``).
-
-    Raises:
-        PrivacyError: a subject at more silos than ``most_silos``, or weights beyond the budget.
+    ``counts`` (silos, subjects) are items; Σw² ≤ 1 under LOCAL trust, otherwise Σw ≤ 1; ``most_silos`` is the public
+    bound on a subject's silos. PrivacyError for a subject at more of them, or weights beyond the budget.
     """
     held = counts > 0
-    most = int(held.sum(axis=0).max(initial=0))
-    if most > most_silos:
+    if (most := int(held.sum(axis=0).max(initial=0))) > most_silos:
         raise expected("silos of one subject", most, f"at most {most_silos}, the plan's bound", PrivacyError)
     shares = (counts if rule is BudgetWeights.PROPORTIONAL else held).astype(np.float64)
     norm = np.full(counts.shape[1], float(most_silos))
     squared = trust is TrustModel.LOCAL
     if rule is not BudgetWeights.FIXED:
         norm = (shares**2 if squared else shares).sum(axis=0)
-    scale = np.sqrt(norm) if squared else norm
-    weights: Weights = np.divide(shares, scale, out=np.zeros_like(shares), where=held)
+    weights: Weights = np.divide(shares, np.sqrt(norm) if squared else norm, out=np.zeros_like(shares), where=held)
     check_budget(weights, trust)
     return weights
 
@@ -63,12 +55,11 @@ def clip_norms(weights: Weights, clip_norm: float) -> NDArray[np.float32]:
 def moved_at_one_silo(rule: BudgetWeights, trust: TrustModel, most_silos: int) -> float:
     """How far removing a subject's items at *one* silo moves the release, in clip norms; its other items stay.
 
-    A subject that leaves one of its silos may get larger weights at the others, so this is not a special case of
-    leaving all of them. With weights w before and w' after (equal at the other silos only if the rule is ``fixed``),
-    the vector of all sums moves by at most √(w_i² + Σ (w'_j - w_j)²), and the sum over silos by at most w_i + Σ (w'_j
-    - w_j), since each gradient keeps its direction. For ``fixed`` this is one weight; for ``uniform`` at most 1 (a
-    single silo). With a share s of the budget at the silo it is √(2 - 2√(1 - s)) for squares and 2s for lengths; s
-    may be close to 1 for ``proportional``. Arguments as in :func:`budget_weights`.
+    The subject may get larger weights at its other silos, so this is no special case of leaving all. With weights w
+    before and w' after (equal elsewhere only if the rule is ``fixed``), the vector of all sums moves by at most √(w_i²
+    + Σ (w'_j - w_j)²), and the sum over silos by at most w_i + Σ (w'_j - w_j), since each gradient keeps its direction.
+    For ``fixed`` this is one weight; for ``uniform`` at most 1 (a single silo). With a share s of the budget at the
+    silo it is √(2 - 2√(1 - s)) for squares and 2s for lengths; s may be close to 1 for ``proportional``.
     """
     side_by_side = trust is TrustModel.LOCAL
     if rule is BudgetWeights.FIXED:

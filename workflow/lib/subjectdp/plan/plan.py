@@ -1,8 +1,7 @@
 """The privacy plan: one frozen object that determines sampler, clipping, noise, divisor and accountant.
 
 No other object carries a sampling probability or a noise multiplier. An algorithm declares a :class:`Mechanism`,
-``subjectdp.accounting`` makes a :class:`PrivacyPlan` from it and the facts of a federation, and training executes the
-plan. The enums are also the allowed values of the configuration and of the command line.
+``subjectdp.accounting`` makes a :class:`PrivacyPlan` from it, and training executes the plan.
 """
 
 from collections.abc import Iterator
@@ -48,10 +47,7 @@ class BudgetWeights(StrEnum):
 @dataclass(frozen=True)
 class SubjectSettings:
     """Settings of subject sampling and of the budget; all public. The configuration takes its defaults from here.
-
-    A subject takes part in a round when its coin says so (``sampling_probability``). Then all of its items at a silo
-    are used, or ``items`` of them.
-    """
+    A sampled subject's items at a silo are all used, or ``items`` of them."""
 
     sampling_probability: Probability = 1.0  # q_s
     items: Count | None = None  # G, most items of a sampled subject at a silo and step; None: all
@@ -232,16 +228,15 @@ class Mechanism:
     @property
     def data_dependence(self) -> tuple[str, ...]:
         """Why no (ε, δ) with a small δ holds; empty where σ and divisor are public constants."""
-        reasons = []
-        if self.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH:
-            reasons.append(
-                "the noise level depends on the largest group of the mini-batch and can be seen in the output"
-            )
-        if self.divisor_rule is DivisorRule.REALISED_SUBJECTS:
-            reasons.append(
-                "the divisor is the number of distinct subjects of the mini-batch: it scales the noise and shows in it"
-            )
-        return tuple(reasons)
+        noise = "the noise level depends on the largest group of the mini-batch and can be seen in the output"
+        divisor = (
+            "the divisor is the number of distinct subjects of the mini-batch: it scales the noise and shows in it"
+        )
+        reasons = {
+            noise: self.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH,
+            divisor: self.divisor_rule is DivisorRule.REALISED_SUBJECTS,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
 
     @property
     def server_noise(self) -> bool:
@@ -363,8 +358,7 @@ class PrivacyPlan:
         """σ of a step at ``silo`` whose largest group is ``group_size`` (0 for an empty mini-batch counts as 1)."""
         if self.mechanism.noise_rule is not NoiseRule.GROUP_SIZE_IN_BATCH:
             return self.silos[silo].noise_multiplier
-        table = self.group_noise_multipliers[silo]
-        size = max(1, group_size)
+        table, size = self.group_noise_multipliers[silo], max(1, group_size)
         if size > len(table):
             raise expected("group size in a mini-batch", size, f"at most {len(table)}", PrivacyError)
         return table[size - 1]
@@ -375,10 +369,8 @@ class PrivacyPlan:
         people, delta = self.total_subjects, self.settings.delta
         if people is None or delta * people < 1:
             return None
-        return (
-            f"delta {delta:g} is not below 1/{people}, one over the number of people: publishing one of them "
-            "at random, unprotected, would satisfy it"
-        )
+        unprotected = "publishing one of them at random, unprotected, would satisfy it"
+        return f"delta {delta:g} is not below 1/{people}, one over the number of people: {unprotected}"
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able copy for the manifest."""
@@ -389,18 +381,14 @@ def lines(problem: ValidationError) -> Iterator[str]:
     """A line for each value of a dataclass that is out of range."""
     for details in problem.errors():
         key = ".".join(str(part) for part in details["loc"])
-        allowed = details["msg"].removeprefix("Input should be ")
-        yield str(expected(key, details["input"], allowed))
+        yield str(expected(key, details["input"], details["msg"].removeprefix("Input should be ")))
 
 
 _FACTS = TypeAdapter(Mechanism)
 
 
 def checked(facts: Mechanism) -> Mechanism:
-    """The facts with members of the enums in the place of their words, which compare equal and are not the same.
-
-    Raises ConfigError for facts of another kind.
-    """
+    """The facts with members of the enums for their words, which compare equal. ConfigError for other kinds."""
     try:
         return _FACTS.validate_python(asdict(facts))
     except ValidationError as problem:

@@ -1,6 +1,6 @@
-"""The rules of a privacy plan that need no data, and how many rounds and steps its settings give.
+"""The rules of a privacy plan that need no data, checked when a run is configured and when a plan is made.
 
-Rules are checked when a run is configured and when a plan is made. Messages name the configuration's keys.
+Messages name the configuration's keys. Last, how many rounds and steps the settings give.
 """
 
 from __future__ import annotations
@@ -35,18 +35,7 @@ _SETTINGS = TypeAdapter(PlanSettings)
 
 
 def check(mechanism: Mechanism, settings: PlanSettings, silos: int, cap_enforced: bool) -> None:
-    """Refuses settings that are out of range or break a rule.
-
-    Args:
-        mechanism: What the algorithm does in the settings' mode.
-        settings: The privacy and schedule settings.
-        silos: Silos of the federation.
-        cap_enforced: Whether a subject's items at a silo are capped before training.
-
-    Raises:
-        ConfigError: numbers out of range, or settings that do not fit each other.
-        PrivacyError: what cannot be accounted for.
-    """
+    """Raises ConfigError for settings out of range or that do not fit, PrivacyError for what has no accounting."""
     check_ranges(settings)
     for problem in problems(mechanism, settings, silos, cap_enforced):
         raise problem
@@ -117,11 +106,9 @@ def _sampling(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectD
         allowed = f"{wanted} when algorithm.name is {mechanism.algorithm}"
         yield expected("training.sampling", settings.sampling, allowed, PrivacyError)
     if settings.sampling_fraction is not None and settings.sampling is not SamplingMethod.POISSON:
-        drawn = (
-            f"algorithm.name is {mechanism.algorithm}, which draws subjects (subject.sampling_probability)"
-            if mechanism.samples_subjects
-            else f"training.sampling is {settings.sampling}"
-        )
+        drawn = f"training.sampling is {settings.sampling}"
+        if mechanism.samples_subjects:
+            drawn = f"algorithm.name is {mechanism.algorithm}, which draws subjects (subject.sampling_probability)"
         yield expected("training.sampling_fraction", settings.sampling_fraction, f"null when {drawn}")
 
 
@@ -182,10 +169,7 @@ def silos_in_round(silos: int, settings: PlanSettings) -> int:
 
 
 def executed_rounds(mechanism: Mechanism, settings: PlanSettings, silos: int) -> int:
-    """Rounds that are run: floor(R/√s), at least 1, under the papers' Theorem 3.10/3.13; else R.
-
-    The rule concerns only as_published runs of algorithms that the papers compose over silos.
-    """
+    """Rounds that are run: floor(R/√s), at least 1, under the papers' Theorem 3.10/3.13 (as published only); else R."""
     composed = settings.mode is AccountingMode.AS_PUBLISHED and mechanism.horizontal_composition
     if not composed or settings.horizontal is not Horizontal.ROUNDS_OVER_SQRT_S:
         return settings.rounds

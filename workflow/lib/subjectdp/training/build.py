@@ -40,11 +40,7 @@ class RunInputs:
 def read_inputs(
     config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str, cache_dir: Path | None = None
 ) -> RunInputs:
-    """Reads a run's data, verifying their hashes, and makes its plan; ``cache_dir`` keeps noise calibrations.
-
-    Raises:
-        SubjectDPError: configuration, data or plan that do not fit.
-    """
+    """Reads a run's data, verifying their hashes, and makes its plan; SubjectDPError where they do not fit."""
     run = load_run(config)
     prepared, partition = load_prepared(prepared_folder, verify=True), load_partition(partition_folder)
     if partition.data_hashes != prepared.meta["sha256"]:
@@ -57,11 +53,9 @@ def read_inputs(
 def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | str | None = None) -> Federation:
     """Builds model, engine and items on the device, and tries the model on one item and on a few.
 
-    ``cache_dir`` keeps a model's fixed features for other runs; None: they are computed for this run alone.
-
-    Raises:
-        ModelError: a model that does not fit the data, or mixes the items of a batch.
-        ConfigError, PrivacyError: an optimiser or noise that does not fit the plan, or secure noise without a secret.
+    ``cache_dir`` keeps a model's fixed features for other runs. Raises ModelError for a model that does not fit the
+    data or mixes items, ConfigError or PrivacyError for an optimiser or noise that does not fit the plan, or secure
+    noise without a secret.
     """
     run, plan, partition, prepared = inputs.run, inputs.plan, inputs.partition, inputs.prepared
     secure = plan.settings.noise_source is NoiseSource.SECURE
@@ -75,8 +69,7 @@ def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | s
     item, _ = data.batch(items[:1])
     _check_shapes(model, name, item, prepared.outputs)
     at_once = run.performance.physical_batch_size or items_in_a_pass(saved_values(model, item), device.type)
-    loss = cross_entropy if prepared.classes else squared_error
-    engine = ClippingEngine(FlatParameters(model), at_once, loss)
+    engine = ClippingEngine(FlatParameters(model), at_once, cross_entropy if prepared.classes else squared_error)
     check_model(model, engine.item_loss, *data.batch(items[tried_positions(len(items))]))
     return Federation(
         rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),
@@ -95,8 +88,7 @@ def _items_on_device(
     inputs: RunInputs, model: torch.nn.Module, device: torch.device, cache_dir: Path | str | None
 ) -> DeviceDataset:
     run, partition, prepared = inputs.run, inputs.partition, inputs.prepared
-    compute = fixed_features(model)
-    if compute is None:
+    if (compute := fixed_features(model)) is None:
         return DeviceDataset(prepared, device)
     kept = None
     if cache_dir is not None and device.type == "cpu":

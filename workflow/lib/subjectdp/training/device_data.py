@@ -1,8 +1,7 @@
 """The prepared data as tensors on the device, and fixed features of all items, kept on disk for the runs that use them.
 
-Loading a mini-batch is an index into memory. Features depend on the items and the model's fixed part only: every run of
-a data set needs the same ones. A file carries the hash of its content; one that is missing, truncated or changed is
-computed anew. Features are computed in the same portions with and without a cache, so that results have the same bits.
+Features depend on the items and the model's fixed part only. A file carries the hash of its content; one that is
+missing or changed is computed anew, in the same portions as without a cache, so that results have the same bits.
 """
 
 import hashlib
@@ -27,10 +26,7 @@ _DIGEST = 32  # bytes of a sha256, at the head of a file
 
 
 class FeatureCache:
-    """One file: the features float32 (items, width) that one fixed part of a model makes of a data set.
-
-    ``data`` are hashes of the prepared data, ``model`` the name and all parameters of the model.
-    """
+    """One file: the float32 (items, width) features of a data set, with these hashes, by a model's fixed part."""
 
     def __init__(self, folder: Path | str, data: Mapping[str, Any], model: Mapping[str, Any]) -> None:
         content = {
@@ -46,8 +42,7 @@ class FeatureCache:
 
     def table(self, items: int, compute: Callable[[], Tensor]) -> Tensor:
         """The kept features of ``items`` items, or those of ``compute()``, a CPU tensor, which are then kept."""
-        kept = self._read(items)
-        if kept is not None:
+        if (kept := self._read(items)) is not None:
             return torch.from_numpy(kept)
         made = compute()
         content = made.contiguous().numpy().data.cast("B")
@@ -85,11 +80,9 @@ class FixedFeatures:
 class DeviceDataset:
     """All items of a prepared data set on a device, addressed as in the prepared format.
 
-    On the CPU the features stay the memory map that they are: all processes of a machine share its pages. Images come
-    out as float32 (n, channels, height, width), vectors as float32 (n, numbers), text as int64 (n, window); labels as
-    int64 (n,), or float32 where they are numbers.
-
-    With ``features`` items come out as these, float32 (n, width), computed here once.
+    On the CPU the features stay a memory map, whose pages processes share. Images come out as float32 (n, channels,
+    height, width), vectors as float32 (n, numbers), text as int64 (n, window); labels as int64 (n,), or float32 where
+    they are numbers. With ``features`` items come out as these, float32 (n, width), computed here once.
     """
 
     def __init__(self, prepared: PreparedData, device: torch.device, features: FixedFeatures | None = None) -> None:
@@ -108,7 +101,6 @@ class DeviceDataset:
         return self.at(to_device(np.ascontiguousarray(addresses, dtype=np.int64), self.device))
 
     def at(self, where: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for addresses int64 (n,) on the device; does not wait for it."""
         if self._computed is not None:
             return self._computed.index_select(0, where), self._targets(where)
         return self._items(where)
@@ -143,8 +135,8 @@ class DeviceDataset:
     def _of_items(self, features: Callable[[Tensor], Tensor], used: NDArray[np.integer[Any]]) -> Tensor:
         """The features (n, width) of the used items, sorted, at their addresses; zeros elsewhere cost no memory.
 
-        Portions start at multiples of their size and are computed whole: an item's features have the same bits
-        whatever other items are used.
+        Portions start at multiples of their size and are computed whole: features have the same bits whatever else is
+        used.
         """
         count, table = self._count(), None
         for portion in np.unique(used // _FEATURES_AT_ONCE):

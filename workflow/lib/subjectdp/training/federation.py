@@ -38,9 +38,8 @@ class IntegerNoise:
 def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig) -> IntegerNoise:
     """The grid of a plan with Skellam noise for P = ``dimension`` parameters.
 
-    Raises:
-        ConfigError: an optimiser whose updates are no multiples of the grid.
-        PrivacyError: gradients that are not clipped, or noise too wide for the sampler.
+    Raises ConfigError for an optimiser whose updates are no multiples of the grid, PrivacyError for gradients that are
+    not clipped, or noise too wide for the sampler.
     """
     if optimiser.name != "sgd":
         allowed = "sgd with Skellam noise (updates must be sums of noisy integers)"
@@ -110,12 +109,10 @@ def restore_optimiser(optimiser: Optimiser, state: dict[str, Tensor], vector: Te
 
 @dataclass(frozen=True)
 class Federation:
-    """The parts of a run that no round changes.
+    """The parts of a run that no round changes: any process with the same federation can train any silo.
 
-    Silos keep no state between rounds, so that any process with the same federation can train any silo. The engine's
-    parameters are working memory: every round starts by loading the global model into them. Raises ConfigError for
-    integer noise with an optimiser that does not fit, PrivacyError for an optimiser whose updates are not
-    linear where the plan counts on it.
+    The engine's parameters are working memory. Raises ConfigError or PrivacyError for an optimiser that does not fit
+    integer noise, or is not linear where the plan counts on it.
     """
 
     rule: RoundRule
@@ -144,7 +141,6 @@ class Federation:
 
     @cached_property
     def integer_noise(self) -> IntegerNoise:
-        """The grid of a plan with Skellam noise."""
         return integer_noise(self.plan, self.engine.flat.size, self.optimiser)
 
     @cached_property
@@ -166,12 +162,10 @@ def noise_name(
 ) -> str:
     """Part of every key of noise: SHA-256 of run id, plan, partition (with the data's hashes), code and rounding.
 
-    ``model`` is the catalogue's name of the model; None: one that is not in the catalogue.
-
     Runs of one seed share partition and sampling. If they shared noise too (under two noise multipliers, with and
     without a subject, or before and after a change of the code), the difference of two models would be free of it.
-    Physical batches, threads and torch's version change how sums are rounded, and so what such a difference shows.
-    Devices need no place here: each draws from a generator of its own.
+    Physical batches, threads and torch's version change how sums are rounded, and so what such a difference shows. Each
+    device draws from a generator of its own. ``model``: None for one that is not in the catalogue.
     """
     speed = PerformanceConfig() if performance is None else performance
     facts = plan.to_dict()

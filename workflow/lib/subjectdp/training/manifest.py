@@ -24,9 +24,7 @@ from subjectdp.training.build import RunInputs
 from subjectdp.training.federation import noise_name
 from subjectdp.training.records import Snapshot
 
-PACKAGES = (
-    *("torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy", "numba"),
-)
+PACKAGES = ["torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy", "numba"]
 _NO_DEVICES = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES
 
 ANY_DEVICE = "SUBJECTDP_ANY_DEVICE"
@@ -36,9 +34,8 @@ ANY_DEVICE = "SUBJECTDP_ANY_DEVICE"
 def choose_device(name: str) -> torch.device:
     """The device of a run: ``auto`` is the first CUDA device, or else the CPU.
 
-    Raises:
-        ConfigError: a device that this machine does not have; ``auto`` where Slurm gave the job a GPU and CUDA finds
-            none.
+    Raises ConfigError for a device that this machine lacks, and for ``auto`` where Slurm gave a GPU and CUDA finds
+    none.
     """
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto" and there == 0:
@@ -128,8 +125,8 @@ RESULT_FILES = ("rounds.parquet", "steps.parquet", "model.safetensors")
 def identity(inputs: RunInputs, device: torch.device) -> dict[str, str]:
     """What must be the same for one process to continue where another one stopped.
 
-    Of the section ``performance`` the name of the noise holds what changes how sums are rounded. The kind of device is
-    a part too: noise is drawn on it. The code's fingerprint is of the files as they are now, before training.
+    The name of the noise holds what of ``performance`` changes how sums are rounded. Noise is drawn on the kind of
+    device. The code's fingerprint is of the files before training.
     """
     run = inputs.run
     return {
@@ -154,10 +151,7 @@ def manifest(
     reached: Snapshot,
     folder: Path,
 ) -> dict[str, Any]:
-    """Everything that is known of a finished run, with the hashes of the files in ``folder`` and its own seal.
-
-    ``privacy`` holds the statements of the plan, ``reached`` is the run after its last round.
-    """
+    """All that is known of a finished run (its statements, its last state), hashes of its files, and its own seal."""
     run, plan, prepared = inputs.run, inputs.plan, inputs.prepared
     content = {
         "run_id": run.run_id,
@@ -183,10 +177,7 @@ def manifest(
 
 
 def is_complete(folder: Path, identity: Mapping[str, str], name: str = MANIFEST) -> bool:
-    """Whether ``folder`` holds all results of the run with this identity, unchanged since they were written.
-
-    ``name`` is the file with their hashes: the manifest, or its copy.
-    """
+    """Whether a folder holds all results of that run, unchanged by the hashes in ``name``: manifest, or its copy."""
     try:
         record = json.loads((folder / name).read_text())
         files = {name: _file(folder / name) for name in RESULT_FILES}
@@ -196,10 +187,7 @@ def is_complete(folder: Path, identity: Mapping[str, str], name: str = MANIFEST)
 
 
 def take_back_finished(folder: Path, identity: Mapping[str, str]) -> bool:
-    """Restores the manifest if an earlier attempt of the job finished the run with this identity; returns whether.
-
-    With other code, data or settings, or changed results, the copy is not used, and the run trains again.
-    """
+    """Restores the manifest if an earlier attempt of the job finished this very run, unchanged; returns whether."""
     if not is_complete(folder, identity, FINISHED):
         return False
     write_bytes(folder / MANIFEST, (folder / FINISHED).read_bytes())

@@ -1,14 +1,13 @@
 """What a run records: local steps, evaluated rounds, its progress, and the state that later rounds start from.
 
-The last states are kept on disk, as checkpoints that only a run with the same identity reads. One is two files.
-``round-N.safetensors`` holds the tensors and the table of mini-batches. ``round-N.json``, written after it, holds the
-run's identity, the evaluated rounds, the sha256 of the other file, and its own hash; a checkpoint without its JSON does
-not count. Both are written under a temporary name, synced and renamed, so that a kill at any moment leaves earlier
-checkpoints intact.
+The last states are kept on disk, as checkpoints that only a run with the same identity reads. ``round-N.safetensors``
+holds the tensors and the table of mini-batches. ``round-N.json``, written after it, holds the run's identity, the
+evaluated rounds, the sha256 of the other file, and its own hash; without it there is no checkpoint. Both are synced and
+renamed, so that a kill at any moment leaves earlier checkpoints intact.
 
 Beside them lies the secret of a run with ``privacy.noise_source: secure``: 256 bits that its sampling and noise are
-drawn from, so that a stopped run can go on with the same draws. Its owner alone may read the file. It is deleted, not
-overwritten, when the run ends: what a disk or a snapshot keeps of deleted files is outside this program's reach.
+drawn from, so that a stopped run can go on. Its owner alone may read it. It is deleted, not overwritten, when the run
+ends: what a disk keeps of deleted files is outside this program's reach.
 """
 
 import json
@@ -41,9 +40,7 @@ log = logging.getLogger(__name__)
 StepRow = tuple[int, int, int, int, int, int, float, float]
 """One mini-batch, in the order of ``STEP_COLUMNS``."""
 
-STEP_COLUMNS = (
-    *("round", "silo", "step", "items", "subjects", "largest_group", "noise_multiplier", "clipped_fraction"),
-)
+STEP_COLUMNS = ("round", "silo", "step", *BatchStatistics._fields, "noise_multiplier", "clipped_fraction")
 
 
 @dataclass(frozen=True)
@@ -73,25 +70,22 @@ class StepLog:
         self._after_step = after_step
 
     def add(self, row: LoggedStep) -> None:
-        """Keeps one mini-batch's row."""
         self._rows.append(row)
         self._after_step()
 
     def add_release(self, release: LoggedStep) -> None:
         """Puts noise and clipping of a silo's whole update into the row of its last local step, the last one added."""
-        self._rows[-1] = self._rows[-1]._replace(
-            noise_multiplier=release.noise_multiplier, clipped_fraction=release.clipped_fraction
-        )
+        noise, fraction = release.noise_multiplier, release.clipped_fraction
+        self._rows[-1] = self._rows[-1]._replace(noise_multiplier=noise, clipped_fraction=fraction)
 
     def take(self) -> list[LoggedStep]:
         """Empties the log; rows by round, silo and step. Reads all fractions from the device at once."""
         rows, self._rows = self._rows, []
-        waiting = [(place, row.clipped_fraction) for place, row in enumerate(rows)]
-        tensors = [(place, value) for place, value in waiting if isinstance(value, Tensor)]
-        if tensors:
-            fractions = torch.stack([value.float() for _, value in tensors]).tolist()
-            for (place, _), fraction in zip(tensors, fractions, strict=True):
-                rows[place] = rows[place]._replace(clipped_fraction=fraction)
+        fractions = [(place, row.clipped_fraction) for place, row in enumerate(rows)]
+        tensors = {place: value.float() for place, value in fractions if isinstance(value, Tensor)}
+        read = torch.stack([*tensors.values()]).tolist() if tensors else []
+        for place, fraction in zip(tensors, read, strict=True):
+            rows[place] = rows[place]._replace(clipped_fraction=fraction)
         return sorted(rows, key=lambda row: row[:3])
 
 
@@ -99,8 +93,7 @@ class StepLog:
 class Snapshot:
     """A run after ``round`` (0: before the first): everything that later rounds read; they do not change it.
 
-    It holds no generator and no counter: each random draw has its own key (decision 0004), so that a repeated round
-    draws the same mini-batches and the same noise, and releases the same model.
+    It holds no generator: each draw has its own key (decision 0004), so that a repeated round releases the same model.
     """
 
     round: int
@@ -127,11 +120,7 @@ class Recorder:
         self._started, self._first_round = time.perf_counter(), round_
 
     def add_steps(self, rows: Iterable[LoggedStep]) -> None:
-        """Records the local steps of a round."""
-        self.step_rows += [
-            (row.round, row.silo, row.step, *row.batch, row.noise_multiplier, float(row.clipped_fraction))
-            for row in rows
-        ]
+        self.step_rows += [(*row[:3], *row.batch, row.noise_multiplier, float(row.clipped_fraction)) for row in rows]
 
     def add_round(self, round_: int, test: Score, validation: Score, seconds: float) -> None:
         """Records an evaluated round; ``seconds`` is the mean training time of a round so far."""
@@ -166,7 +155,6 @@ class Recorder:
         )
 
     def write(self, folder: Path) -> None:
-        """Writes rounds.parquet and steps.parquet."""
         steps = pd.DataFrame.from_records(self.step_rows, columns=list(STEP_COLUMNS))
         steps.insert(0, "run_id", self.run_id)
         write_frame(folder / "steps.parquet", steps)
@@ -214,10 +202,8 @@ class Checkpoints:
         return time.monotonic() - self._last_time >= self._seconds
 
     def save(self, snapshot: Snapshot) -> bool:
-        """Writes a checkpoint and removes all but the last ``KEEP`` that are known to be good.
-
-        If the disk cannot take it, reports that, keeps the earlier ones, and returns False.
-        """
+        """Writes a checkpoint, removes all but the last ``KEEP`` good ones; False, with a report, where the disk
+        cannot."""
         self._last_time = time.monotonic()
         if snapshot.round == self._last_round:
             return True
@@ -286,8 +272,7 @@ class Checkpoints:
         steps = _rows({name: tensors.pop(_STEPS + name) for name in STEP_COLUMNS})
         state = {name.removeprefix(_TENSOR): tensor for name, tensor in tensors.items()}
         rounds, resumed = [dict(row) for row in record["rounds"]], tuple(record["resumed_after"])
-        seconds = record["train_seconds"], record["wall_seconds"]
-        return Snapshot(round_, state, steps, rounds, *seconds, resumed)
+        return Snapshot(round_, state, steps, rounds, record["train_seconds"], record["wall_seconds"], resumed)
 
     def _record(self, path: Path, round_: int) -> dict[str, Any]:
         try:
@@ -319,12 +304,8 @@ def _rows(columns: Mapping[str, Tensor]) -> list[StepRow]:
 
 def run_secret(checkpoints: Path) -> int:
     """The secret of the run that was stopped here, else a new one; no checkpoint survives without its secret.
-
-    Raises:
-        StorageError: the file cannot be written, or others may read it.
-    """
-    secret = _read_secret(checkpoints / SECRET)
-    if secret is None:
+    Raises StorageError where the file cannot be written, or others may read it."""
+    if (secret := _read_secret(checkpoints / SECRET)) is None:
         shutil.rmtree(checkpoints, ignore_errors=True)
         secret = secrets.token_bytes(BYTES)
         _write_secret(checkpoints / SECRET, secret)
@@ -345,8 +326,7 @@ def _read_secret(path: Path) -> bytes | None:
     except OSError:
         return None
     own = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
-    private = stat.S_IMODE(status.st_mode) == _OWNER_ALONE
-    return content if own and private and len(content) == BYTES else None
+    return content if own and (stat.S_IMODE(status.st_mode) == _OWNER_ALONE) and len(content) == BYTES else None
 
 
 def _write_secret(path: Path, content: bytes) -> None:

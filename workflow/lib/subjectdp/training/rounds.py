@@ -1,8 +1,7 @@
 """A federated round: sample silos, train each, aggregate, record; the global model that it changes, and its scores.
 
-What a silo does and how the server aggregates is the algorithm's :class:`~subjectdp.algorithms.base.RoundRule`. A local
-step is four calls from here: ``run_round``, ``train_silo``, the algorithm's ``local_step``, ``SiloStep.clipped_sum``
-and the clipping engine.
+A local step is four calls from here: ``run_round``, ``train_silo``, the algorithm's ``local_step`` (of its
+:class:`~subjectdp.algorithms.base.RoundRule`), ``SiloStep.clipped_sum`` and the clipping engine.
 """
 
 import math
@@ -61,7 +60,6 @@ class GlobalModel:
         descend(self._optimiser, self.vector, gradient)
 
     def end_round(self, round_: int) -> None:
-        """Takes the model after ``round_`` into the average."""
         if self._average is not None:
             self._average.update(self.vector, round_)
 
@@ -88,10 +86,8 @@ Ask = Callable[[Tensor, int, Sequence[int]], Iterable[Tensor]]
 
 
 def run_round(federation: Federation, model: GlobalModel, round_: int, log: StepLog, ask: Ask | None = None) -> None:
-    """Runs a round, counted from 1; ``model`` and the engine then hold the new global model, ``log`` its steps.
-
-    ``ask``: the silos are elsewhere; None: they train here, one after another.
-    """
+    """A round, from 1; ``model`` and engine then hold the new model. ``ask``: silos are elsewhere; None: they train
+    here."""
     settings, all_silos = federation.plan.settings, federation.partition.silos
     silos = silos_of_round(all_silos, settings, federation.seed, round_).tolist()
     here = (train_silo(federation, model.vector, round_, silo, log) for silo in silos)
@@ -103,9 +99,7 @@ def run_round(federation: Federation, model: GlobalModel, round_: int, log: Step
 
 def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, log: StepLog) -> Tensor:
     """What one silo gives to the server (see :class:`SiloTask`): (P,) float32, or int64 for steps in integers.
-
-    ``theta`` (P,) is the global model, which stays as it is; the engine's parameters are overwritten.
-    """
+    The global model ``theta`` (P,) stays as it is; the engine's parameters are overwritten."""
     task, local_step = federation.rule.silo_task, federation.rule.local_step
     vector = federation.engine.flat.vector
     federation.engine.flat.load(theta)
@@ -169,10 +163,7 @@ class RoundServer:
 @torch.no_grad()
 def evaluate(model: nn.Module, data: DeviceDataset, addresses: NDArray[np.int32], batch_size: int = 1024) -> Score:
     """Scores a model on the items at ``addresses``, batch by batch, added up in their order.
-
-    The loss is the mean cross-entropy; of labels in numbers the mean squared error, and the accuracy is the share of
-    their variance that the model explains (R²).
-    """
+    The loss is the mean cross-entropy; of labels in numbers the mean squared error, and the accuracy is R²."""
     if len(addresses) == 0:
         return Score(float("nan"), float("nan"))
     batches = []

@@ -85,20 +85,19 @@ def train_run(
     config.json is written first; after each evaluated round progress.log gets a line and progress.json is replaced. A
     run that was stopped or killed continues after its last checkpoint, with the same result (the same bits on the CPU).
     The folder is locked meanwhile: a second process waits, and trains nothing if the first has finished this very run.
-    A run whose manifest was deleted with the outputs of a failed job is not trained again
+    Nor is a run trained again whose manifest was deleted with the outputs of a failed job
     (``manifest.take_back_finished``).
 
     Args:
         config: the run's configuration, as ``RunConfig`` dumps it.
-        prepared_folder: the prepared data set.
-        partition_folder: the partition of the run's seed.
+        prepared_folder, partition_folder: the prepared data set, and the partition of the run's seed.
         output_folder: where the results go.
         cache_dir: where noise calibrations and fixed features are kept between runs.
         report: takes one line of progress for each evaluated round.
 
     Raises:
-        SubjectDPError: configuration, data, model or plan that do not fit, before any training; results that cannot be
-            written, or a folder that another process holds for too long.
+        SubjectDPError: what does not fit, before any training; results that cannot be written, or a folder that another
+            process holds for too long.
         Stopped: SIGTERM or SIGINT came; the last round's checkpoint is written.
     """
     started = time.perf_counter()
@@ -115,10 +114,8 @@ def train_inputs(
     started: float,
     ask: Ask | None = None,
 ) -> None:
-    """The same from inputs that are read; ``ask``: the silos are elsewhere, and their data are not among the inputs.
-
-    ``started`` is when the process began (``time.perf_counter``).
-    """
+    """The same from inputs, in a process begun at ``started`` (``perf_counter``); ``ask``: silos and data are
+    elsewhere."""
     privacy, performance = _privacy(inputs), inputs.run.performance
     device = choose_device(performance.device)
     own = identity(inputs, device)
@@ -146,8 +143,7 @@ def _begin(run: Run) -> Snapshot:
     # the state to continue from; outputs of earlier attempts go
     for path in (*(run.folder / name for name in (MANIFEST, *RESULT_FILES)), *run.folder.glob(".*.tmp*")):
         path.unlink(missing_ok=True)
-    before = run.checkpoints.latest()
-    if before is None:
+    if (before := run.checkpoints.latest()) is None:
         (run.folder / PROGRESS).unlink(missing_ok=True)
         if (run.folder / LOG).exists():
             os.truncate(run.folder / LOG, 0)  # and not removed: the job may be writing to it
@@ -162,10 +158,11 @@ def _begin(run: Run) -> Snapshot:
 
 
 def train(run: Run, before: Snapshot, started: float) -> Snapshot:
-    """The rounds of the plan after ``before``, evaluated every ``training.evaluate_every`` rounds and after the last.
+    """The rounds after ``before``, evaluated every ``training.evaluate_every`` rounds and after the last; the run after
+    it.
 
-    ``started`` is when this process began (``time.perf_counter``). Returns the run after the last round. Raises Stopped
-    where a signal came; the checkpoint of the last whole round is written.
+    ``started`` is when this process began. Raises Stopped where a signal came, with the checkpoint of the last whole
+    round.
     """
     reached, steps = before, StepLog(after_step=run.stop.check)
     rounds = run.inputs.plan.rounds

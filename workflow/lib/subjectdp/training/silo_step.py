@@ -80,10 +80,7 @@ class MiniBatch:
 
 
 class SiloStep:
-    """One local step of one silo (``algorithms.base.LocalStep`` and ``IntegerStep``).
-
-    The engine's parameters are the model that the step is taken at.
-    """
+    """One local step of one silo (``base.LocalStep``, ``IntegerStep``) at the model in the engine's parameters."""
 
     def __init__(self, federation: Federation, round_: int, silo: int, step: int) -> None:
         self.federation, self.round, self.silo, self.step = federation, round_, silo, step
@@ -98,8 +95,7 @@ class SiloStep:
     def row(self) -> LoggedStep:
         """What the step did, for the log."""
         drawn = BatchStatistics(0, 0, 0) if self._drawn is None else self._drawn.statistics
-        place = self.round, self.silo, self.step
-        return LoggedStep(*place, drawn, self._noise_multiplier, self._clipped_fraction)
+        return LoggedStep(self.round, self.silo, self.step, drawn, self._noise_multiplier, self._clipped_fraction)
 
     def sample_batch(self) -> MiniBatch:
         if self._drawn is None:
@@ -110,22 +106,14 @@ class SiloStep:
         federation, settings = self.federation, self.plan.settings
         items, owners = federation.partition.silo(self.silo)
         key = StepKey(federation.seed, self.round, self.silo, self.step)
-        if self.plan.mechanism.samples_subjects:
-            chosen = self._subjects()
+        schedule, mechanism = self.plan.silos[self.silo], self.plan.mechanism
+        if mechanism.samples_subjects:
+            q, place = schedule.sampling_probability, () if mechanism.shared_budget else (self.silo, self.step)
+            chosen = subjects_of_round(federation.partition.subjects, q, federation.seed, self.round, *place)
             positions = items_of_subjects(owners, chosen, settings.subject.items, key)
         else:
-            schedule = self.plan.silos[self.silo]
             positions = sample_items(len(items), schedule, settings.sampling, settings.batch_size, key)
         return MiniBatch(items[positions], owners[positions], federation.data, federation.device)
-
-    def _subjects(self) -> NDArray[np.bool_]:
-        return subjects_of_round(
-            self.federation.partition.subjects,
-            self.plan.silos[self.silo].sampling_probability,
-            self.federation.seed,
-            self.round,
-            *(() if self.plan.mechanism.shared_budget else (self.silo, self.step)),
-        )
 
     def gradient_sum(self, batch: Batch) -> Tensor:
         return self.engine.gradient_sum(batch.inputs, batch.labels)
@@ -146,8 +134,7 @@ class SiloStep:
         if not isinstance(batch, MiniBatch):
             raise TypeError(f"Expected a mini-batch of SiloStep.sample_batch, got {type(batch).__name__}.")
         subjects, groups, weights = batch.subject_groups
-        norms_of = self.federation.subject_clip_norms[self.silo, subjects]
-        clip_norms = to_device(norms_of, self.federation.device)
+        clip_norms = to_device(self.federation.subject_clip_norms[self.silo, subjects], self.federation.device)
         if updates:
             total, norms = subject_update_sum(self.federation, batch, groups, weights, clip_norms)
         else:
@@ -157,12 +144,9 @@ class SiloStep:
 
     def clip(self, vector: Tensor) -> Tensor:
         clip_norm = self._clip_norm()
-        norm = row_norms(vector.unsqueeze(0))[0]
-        self._clipped_fraction = ~(norm <= clip_norm)
-        # a vector that is not finite cannot be bounded: it contributes nothing
-        vector = torch.where(norm.isfinite(), vector, 0.0)
-        norm = torch.where(norm.isfinite(), norm, 0.0)
-        return vector * clip_factors(norm, clip_norm)  # the factor of a short vector is exactly 1
+        norms = row_norms(vector.unsqueeze(0))
+        self._clipped_fraction = ~(norms[0] <= clip_norm)
+        return _clipped(vector.unsqueeze(0), norms, clip_norm)[0]  # the factor of a short vector is exactly 1
 
     def noise_multiplier(self, batch: Batch) -> float:
         ends_fused = (self.step + 1) % self.plan.silos[self.silo].fused_steps == 0
@@ -226,13 +210,11 @@ def subject_update_sum(
 ) -> tuple[Tensor, Tensor]:
     """Σ_a Clip(θ_a - θ, C_a) (P,) and the unclipped norms (subjects,).
 
-    θ_a starts from the global model θ and takes the plan's local steps, each along the mean gradient of the subject's
-    items, with an optimiser of its own. An update that is not finite contributes nothing. The engine holds θ before and
-    after.
+    θ_a starts from the global model θ and takes the plan's local steps along the mean gradient of the subject's items,
+    with an optimiser of its own. An update that is not finite contributes nothing. The engine holds θ before and after.
 
-    Subjects with few items train at once, each with its own row of parameters: optimisers work element by element, so
-    that one optimiser serves all rows. Subjects with more items than go through the model at once train one after
-    another, and so do all subjects if the model cannot be batched over its parameters.
+    Subjects with few items train at once, each with its own row of parameters: optimisers work element by element.
+    Others train one after another, and so do all if the model cannot be batched over its parameters.
 
     Args:
         groups: (items,) the place of each item's subject, from 0, on the CPU; every place has an item.
@@ -268,9 +250,8 @@ def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Te
 
 def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
     # the model is this project's own, and has no layer that torch cannot batch
-    batchable = engine.layout is None and not any(
-        isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules()
-    )
+    recurrent = any(isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules())
+    batchable = engine.layout is None and not recurrent
     rows = max(1, _MOST_VALUES // engine.flat.size) if batchable else 1
     start = 0
     for end in range(1, len(sizes) + 1):
@@ -300,7 +281,8 @@ def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, 
         descend(optimiser, models, gradient)
 
 
-def _clipped(updates: Tensor, norms: Tensor, clip_norms: Tensor) -> Tensor:
+def _clipped(updates: Tensor, norms: Tensor, clip_norms: float | Tensor) -> Tensor:
+    """(n, P) each clipped; one that is not finite cannot be bounded, and contributes nothing."""
     finite = torch.isfinite(norms)
     kept = torch.where(finite[:, None], updates, 0.0)
     return kept * torch.where(finite, clip_factors(norms, clip_norms), 0.0)[:, None]
@@ -311,8 +293,8 @@ def rounded_sum(
 ) -> tuple[Tensor, float]:
     """Σ_j Round(Clip(g_j, C)) as int64 (P,) on the CPU, and the fraction of items that were clipped (NaN for none).
 
-    Each item's gradient is rounded before the sum: one item's norm does not bound the sensitivity of a sum that is
-    rounded afterwards. An item whose gradient is not finite contributes nothing.
+    Rounded before the sum: one item's norm does not bound the sensitivity of a sum that is rounded afterwards. An item
+    whose gradient is not finite contributes nothing.
     """
     total = np.zeros(grid.dimension, np.int64)
     clipped = 0
@@ -342,8 +324,7 @@ def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor
         return torch.stack([engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], math.inf)[0] for i in items])
 
     def loss(parameters: dict[str, Tensor], item: Tensor, label: Tensor) -> Tensor:
-        output = functional_call(model, parameters, (item.unsqueeze(0),))
-        return engine.item_loss(output, label.unsqueeze(0)).sum()
+        return engine.item_loss(functional_call(model, parameters, (item.unsqueeze(0),)), label.unsqueeze(0)).sum()
 
     parameters = {name: value.detach() for name, value in model.named_parameters()}
     gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, labels)

@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Problem:
-    """The convex problem."""
-
     lipschitz: float
     radius: float
     dimension: int
@@ -45,8 +43,8 @@ class Schedule:
 def empirical_bound(problem: Problem, learning_rate: float, steps: int, noise_std: float, group: float = 1.0) -> float:
     """Bound on E[L̂(w̄_T)] - min L̂: kM²/(2ηT) + ηL²/(2k) + ησ²d (proofs of Lemmas 4.7, k = 1, and 4.10).
 
-    w̄_T is the mean of the iterates w_1 = 0, ..., w_T of w ← w - (η/k)·(gradient of norm at most L) - η·noise. Holds for
-    1 ≤ k ≤ 2, the noise term with a factor of 2 to spare.
+    w̄_T is the mean of the iterates w_1 = 0, ..., w_T of w ← w - (η/k)·(gradient of norm at most L) - η·noise. Holds
+    for 1 ≤ k ≤ 2, the noise term with a factor of 2 to spare.
     """
     drift = group * problem.radius**2 / (2 * learning_rate * steps)
     gradient = learning_rate * problem.lipschitz**2 / (2 * group)
@@ -77,9 +75,7 @@ def constant_of(noise_multiplier: float, schedule: Schedule) -> float:
 
 def local_group_bound(problem: Problem, schedule: Schedule, group: float) -> float:
     """Theorem 4.8, as printed: bound on LocalGroupDP's excess population loss.
-
-    M²/(2ηT) + ηL²/2 + ηd (c₂²k²q²/ε²) T log(k e^{(k-1)ε/k}/δ) + L²η(T+1)/n.
-    """
+    M²/(2ηT) + ηL²/2 + ηd (c₂²k²q²/ε²) T log(k e^{(k-1)ε/k}/δ) + L²η(T+1)/n."""
     s = schedule
     log = math.log(group) + (group - 1) * s.epsilon / group - math.log(s.delta)
     scale = (s.constant * group * s.sampling_probability / s.epsilon) ** 2
@@ -95,9 +91,7 @@ def user_bound(problem: Problem, schedule: Schedule, batch_size: float) -> float
 
 def higrad_bound(problem: Problem, schedule: Schedule, group: float) -> float:
     """Theorem 4.11, as printed: bound on HiGradAvgDP's excess population loss.
-
-    (k²M² + η²TL²)/(2kηT) + ηd (c₂²k²q²/ε²) T log(1/δ) + L²η(T+1)/n.
-    """
+    (k²M² + η²TL²)/(2kηT) + ηd (c₂²k²q²/ε²) T log(1/δ) + L²η(T+1)/n."""
     s = schedule
     noise = s.learning_rate * problem.dimension * (group * item_noise(s)) ** 2
     plain = empirical_bound(problem, s.learning_rate, s.steps, 0.0, group)

@@ -1,9 +1,9 @@
 """Excess loss of the papers' algorithms on a convex loss, measured with the engine that trains all models.
 
-The setting is section 4 of arXiv 2206.03617 v3: one data set (one silo), T steps of plain SGD from w_1 = 0; the mean of
-the iterates is scored. The model is :class:`subjectdp.models.linear.Logistic`. The clip norm is its Lipschitz constant,
-so clipping changes nothing. The parameter space is a ball, but steps are not projected into it: the proofs need it only
-for the optimum that they compare with. Each algorithm uses the learning rate that minimises its bound.
+The setting is section 4 of arXiv 2206.03617 v3: one silo, T steps of plain SGD from w_1 = 0; the mean of the iterates
+is scored. The clip norm is the Lipschitz constant of :class:`subjectdp.models.linear.Logistic`, so clipping changes
+nothing. Steps are not projected into the ball of parameters: the proofs need it only for the optimum. Each algorithm
+uses the learning rate that minimises its bound.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def write_utility(
 ) -> pd.DataFrame:
     """Trains every algorithm of :data:`THEOREMS` for each seed; writes and returns utility.parquet.
 
-    ``config`` is a run's configuration. Its data, split, mini-batch size, ε and δ are used; all else is set here
-    (mini-batches are Poisson). Raises DataError for data that are not images, ConfigError for settings that do not fit.
+    Of the run's configuration data, split, mini-batch size, ε and δ are used (mini-batches are Poisson). Raises
+    DataError for data that are not images, ConfigError for settings that do not fit.
     """
     prepared = load_prepared(prepared_folder)
     if prepared.kind != "image":
@@ -141,8 +141,7 @@ def _equally_weighted(part: tuple[Tensor, Tensor], classes: int) -> Objective:
 
 
 def _features(data: DeviceDataset, model: Logistic, items: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
-    chunks = np.array_split(items, math.ceil(len(items) / _CHUNK))
-    batches = [data.batch(chunk) for chunk in chunks]
+    batches = [data.batch(chunk) for chunk in np.array_split(items, math.ceil(len(items) / _CHUNK))]
     features = [model.features(images).double() for images, _ in batches]
     return torch.cat(features), torch.cat([labels for _, labels in batches])
 
@@ -191,8 +190,7 @@ def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Train
                 divisor = max(1, step.batch.subjects) if realised else plan.silos[0].divisor
                 stds.append(step.noise_multiplier * LIPSCHITZ / divisor)
 
-    means = _mean_iterates(iterates(), plan.rounds)
-    return _Trained(plan, rate, float(np.sqrt(np.mean(np.square(stds)))), means)
+    return _Trained(plan, rate, float(np.sqrt(np.mean(np.square(stds)))), _mean_iterates(iterates(), plan.rounds))
 
 
 def _mean_iterates(iterates: Iterable[Tensor], steps: int) -> dict[int, Tensor]:
@@ -285,10 +283,7 @@ _NODES = 64  # of Gauss-Legendre: exact for fewer than 128 subjects, within 1e-1
 
 @dataclass(frozen=True)
 class Objective:
-    """F(W) = Σ_j ω_j CE(W φ_j, y_j): convex in W (classes, p).
-
-    ``features`` float64 (n, p), ``labels`` int64 (n,), ``weights`` float64 (n,), not negative, sum 1.
-    """
+    """F(W) = Σ_j ω_j CE(W φ_j, y_j), convex in W (classes, p): float64 φ (n, p) and ω (n,) of sum 1, int64 y (n,)."""
 
     features: Tensor
     labels: Tensor
@@ -327,15 +322,11 @@ class Optimum:
 
     @property
     def lower(self) -> float:
-        """A lower bound on the minimum."""
         return self.value - self.gap
 
 
 def minimise(objective: Objective, radius: float, tolerance: float = 1e-3) -> Optimum:
-    """The minimum of F over ‖W‖ ≤ ``radius``, up to ``tolerance`` nats.
-
-    Raises DataError where the certificate is not reached in 20,000 steps.
-    """
+    """The minimum of F over ‖W‖ ≤ ``radius``, up to ``tolerance`` nats; DataError if 20,000 steps do not certify it."""
     rate = 1.0 / max(objective.smoothness(), 1e-12)
     point = torch.zeros(objective.classes, objective.features.shape[1], dtype=torch.float64)
     ahead, momentum = point, 1.0
@@ -362,9 +353,9 @@ def _into_ball(model: Tensor, radius: float) -> Tensor:
 def subject_mean_weights(owners: NDArray[np.int32], sampling_probability: float) -> NDArray[np.float64]:
     """E[1{j in S} / (|S_a| · subjects(S))] for each item j of subject a, scaled to sum 1: float64 (items,).
 
-    This is an item's weight in an expected step of HiGradAvgDP with Poisson mini-batches: the more items its subject
-    has, the smaller. Subject a is in the mini-batch with p_a = 1 - (1 - q)^{n_a}; its n_a items share its weight.
-    E[1/(1 + X)] = ∫₀¹ E[t^X] dt for the number X of other subjects, whose generating function is a product.
+    An item's weight in an expected step of HiGradAvgDP with Poisson mini-batches. Subject a is in the mini-batch with
+    p_a = 1 - (1 - q)^{n_a}; its n_a items share its weight. E[1/(1 + X)] = ∫₀¹ E[t^X] dt for the number X of other
+    subjects, whose generating function is a product.
     """
     subjects, inverse, counts = np.unique(owners, return_inverse=True, return_counts=True)
     present = np.ones(len(subjects))

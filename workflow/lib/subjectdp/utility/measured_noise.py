@@ -1,8 +1,7 @@
 """The noise on the averaged gradient of each algorithm: as its plan predicts, and as measured in rounds of the run.
 
-A round is run twice from the same model, with the same mini-batches and different noise. The gradients cancel in the
-difference of the two models. What remains is the difference of two draws of noise, whose std is √2 times that of one.
-Sampling, clipping, noise, divisor and averaging are those of training.
+A round is run twice from the same model, with the same mini-batches and different noise. In the difference of the two
+models gradients cancel: what remains has √2 times the std of one draw of noise.
 """
 
 import logging
@@ -44,11 +43,8 @@ def write_noise(
 ) -> pd.DataFrame:
     """Writes noise.parquet (columns: ``utility.NOISE_COLUMNS``) and returns it: each run with both schedules.
 
-    ``runs``: configuration, prepared data set and partition of each run, in sound mode and with noise.
-
-    Raises:
-        DataError: no runs.
-        SubjectDPError: a run whose plan is refused, or whose noise depends on the data.
+    ``runs``: configuration, prepared data set and partition of each, in sound mode. Raises DataError for none, and
+    SubjectDPError for one whose plan is refused, or whose noise depends on the data.
     """
     cache = None if cache_dir is None else Path(cache_dir)
     rows = []
@@ -69,14 +65,10 @@ def measured_noise(
     run: RunConfig, plan: PrivacyPlan, prepared: PreparedData, partition: Partition, cache_dir: Path | None = None
 ) -> tuple[float, int]:
     """Std of the noise on the averaged gradient in clip norms, and the number of coordinates it is averaged over.
-
-    Runs the plan's last round, with one local step of plain SGD at a rate of 1 at each silo.
-    """
+    Runs the plan's last round, with one local step of plain SGD at a rate of 1 at each silo."""
     single = replace(plan, silos=tuple(replace(silo, steps_per_round=1) for silo in plan.silos))
-    plain = OptimizerConfig(name="sgd", learning_rate=1.0)
-    training = run.training.model_copy(update={"optimizer": plain})
-    changed = run.model_copy(update={"training": training})
-    inputs = RunInputs(changed, single, prepared, partition)
+    training = run.training.model_copy(update={"optimizer": OptimizerConfig(name="sgd", learning_rate=1.0)})
+    inputs = RunInputs(run.model_copy(update={"training": training}), single, prepared, partition)
     models = []
     for noise in ("one", "other"):
         federation = replace(make_federation(inputs, torch.device("cpu"), cache_dir), noise_name=noise)
@@ -89,9 +81,7 @@ def measured_noise(
 
 def paper_schedule(run: RunConfig, partition: Partition) -> RunConfig:
     """The run with the papers' 100 rounds, 50 local steps a round and sampling fraction.
-
-    An algorithm with one release a round still has one: 100 releases where the others have 5,000.
-    """
+    An algorithm with one release a round still has one: 100 releases where the others have 5,000."""
     items = len(partition.train_items) / partition.silos
     changes = {"rounds": PAPER_ROUNDS, "local_steps": PAPER_STEPS, "sampling_fraction": None}
     changes["batch_size"] = max(1, math.ceil(PAPER_PROBABILITY * items))

@@ -39,7 +39,6 @@ Chosen = tuple[str | None, PrivacyPlan, bool]
 
 
 def account_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     add_plan_options(parser)
     help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
@@ -65,7 +64,10 @@ def account(options: argparse.Namespace) -> None:
         raise expected("plans of --statement", len(plans), "one: name a run with --run")
     records = [_record(name, plan, options, alone) for name, plan, alone in plans]
     if options.statement is not None:
-        _write_statement(plans, records, options.statement)
+        from subjectdp.cli.ledger import write_page  # here: it needs the workflow's packages
+
+        name, plan, _ = plans[0]
+        write_page(plan, records[0]["privacy"], "a plan" if name is None else f"run {name}", options.statement)
     if options.json:
         if options.by_person:
             people = (_by_person(plan, options) for _, plan, _ in plans)
@@ -100,7 +102,6 @@ def _print_people(plan: PrivacyPlan, options: argparse.Namespace) -> None:
 
 
 def _print_caps(options: argparse.Namespace) -> None:
-    """The caps' costs, as a table and a figure."""
     if options.counts is None or options.algorithm is None or options.rounds is None:
         raise ConfigError("Expected --algorithm, --rounds and --counts to be given with --caps.")
     try:
@@ -126,13 +127,6 @@ def _print_caps(options: argparse.Namespace) -> None:
 def _cap_row(row: Cap) -> tuple[Any, ...]:
     shares = (f"{100 * share:.1f}" for share in (row.items_lost, row.people_touched))
     return row.cap, f"{row.items_kept:,}", *shares, f"{row.noise_multiplier:.4g}", f"{1000 * row.noise_per_item:.4g}"
-
-
-def _write_statement(plans: list[Chosen], records: list[dict[str, Any]], output: str) -> None:
-    from subjectdp.cli.ledger import write_page  # here: it needs the workflow's packages
-
-    name, plan, _ = plans[0]
-    write_page(plan, records[0]["privacy"], "a plan" if name is None else f"run {name}", output)
 
 
 def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace, alone: bool) -> dict[str, Any]:
@@ -198,7 +192,6 @@ _NOMINAL_ITEMS = 1_000_000_000  # items of a silo when only a sampling probabili
 
 
 def chosen_plans(options: argparse.Namespace) -> Iterator[Chosen]:
-    """Each run that the options choose."""
     if options.run_id is None and options.config is None:
         yield None, plan_from_options(options), False
         return
@@ -278,7 +271,6 @@ def listed_silos(options: argparse.Namespace) -> str | None:
 
 
 def schedule_of(options: argparse.Namespace) -> Schedule:
-    """Rounds, steps and sampling of the options."""
     return Schedule(
         rounds=options.rounds,
         steps=options.steps_per_round,

@@ -39,8 +39,6 @@ _SLURM_SECONDS = 10
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
-
     GOOD = "good"
     WARNING = "warning"
     FAIL = "FAIL"
@@ -48,8 +46,6 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
-
     check: str
     level: Level
     detail: str
@@ -61,7 +57,6 @@ def _judged(check: str, good: bool, detail: str, advice: str, otherwise: Level =
 
 
 def doctor_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="check the data of these files")
     add_results(parser)
     add_json(parser)
@@ -131,7 +126,6 @@ def _torch() -> Finding:
 
 
 def _data(files: Sequence[str]) -> Iterator[Finding]:
-    """The data of the scenario."""
     try:
         scenario = load_scenario(files)
     except SubjectDPError as problem:
@@ -185,7 +179,6 @@ def _slurm() -> Finding:
 
 
 def schema_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--write", action="store_true", help="write the files that differ")
     action.add_argument("--check", action="store_true", help="exit 1 if a file differs")
@@ -261,7 +254,6 @@ def _per_name(names: Iterable[str], definition: str) -> dict[str, Any]:
 
 
 def scenario_schema_text() -> str:
-    """The JSON schema as text."""
     return json.dumps(scenario_schema(), indent=2).replace("\\n", " ") + "\n"
 
 

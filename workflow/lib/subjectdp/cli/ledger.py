@@ -22,7 +22,6 @@ from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
 
 def ledger_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     help_ = "id of a finished run, or the beginning of it; or a JSON file"
     parser.add_argument("runs", nargs="*", metavar="RUN", help=help_)
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="all runs of these files as well")
@@ -142,7 +141,6 @@ def _entry(manifest: Mapping[str, Any]) -> LedgerEntry:
 
 
 def statement_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     help_ = "id of a finished run, or the beginning of it; or a silo's ledger file (JSON)"
     parser.add_argument("run_id", metavar="RUN", help=help_)
     add_results(parser)

@@ -49,7 +49,7 @@ COMMANDS = {
 """The commands in the order of the help. In its module, a command is the function of its name (with _ for -), whose
 docstring describes it, and ``NAME_options`` adds its options."""
 
-_MODULES = {
+_MODULES = {  # the modules of this package that hold commands of another name
     "check-algorithm": "audit",
     "inspect": "init",
     "scenario": "runs",
@@ -57,7 +57,6 @@ _MODULES = {
     "show": "runs",
     "statement": "ledger",
 }
-"""The modules of this package that hold commands of another name."""
 
 
 def _add_command(name: str, commands: Any) -> None:

@@ -11,7 +11,6 @@ from subjectdp.io.printing import print_json
 
 
 def plan_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     add_results(parser)
     add_json(parser, "print JSON, a row for runs that differ only in their seed")

@@ -75,7 +75,6 @@ def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
 
 
 def _of_data(data: DataConfig) -> dict[str, Any]:
-    """Fills the test fraction and the path's variables."""
     changes: dict[str, Any] = {"test_fraction": held_out(data.dataset, data.test_fraction)}
     if data.path is not None:
         changes["path"] = _resolve_path(data.path, data.source)
@@ -173,7 +172,6 @@ def data_content(data: DataConfig, *left_out: str) -> dict[str, Any]:
 
 
 def id_digest(ingredients: Any) -> str:
-    """Hex digits of an id."""
     text = json.dumps([ID_VERSION, ingredients], sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 

@@ -30,11 +30,10 @@ LARGEST_TEXT = 64 << 20  # bytes of a text, which is read into memory whole (the
 _LARGEST_RATIO = 300  # unpacked to packed size; NIST's images and LEAF's JSON stay below 30
 _RATIO_FROM_BYTES = 1 << 20  # smaller files may have any ratio
 _HTML_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<script")
-_BROKEN = (
+_BROKEN = (  # what zipfile and gzip raise for damaged files
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
     *(ValueError, NotImplementedError, OverflowError),
 )
-"""What ``zipfile`` and ``gzip`` raise for damaged files."""
 
 
 class Readable(Protocol):
@@ -193,7 +192,6 @@ def _list_zip(path: Path, packed: zipfile.ZipFile) -> list[Member]:
 
 
 def _problem(info: zipfile.ZipInfo) -> str | None:
-    """Why an entry is refused, or None."""
     if not info.filename.isprintable() or len(info.filename) > 1024:
         return "has a name that is too long or cannot be printed"
     if info.flag_bits & 0x1:

@@ -214,7 +214,6 @@ class Pools:
 
     @classmethod
     def of(cls, data: Content) -> Self:
-        """The pools of a data set."""
         if data.own_subjects:
             order, ends = np.arange(len(data.items)), np.empty(0, np.int64)
             if len(data.silos) > 0:

@@ -66,10 +66,10 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
     """
     _check_length(subjects * items_per_subject // _LINE_WIDTH, subjects, items_per_subject)
     sizes = role_sizes(subjects, items_per_subject, seed)
-    casts = _deal_casts(subjects)
     lines = _preamble(seed)
-    first = 0
-    for play, cast in enumerate(casts):
+    first, plays = 0, max(1, min(_MOST_PLAYS, subjects // _CHARACTERS_A_PLAY))
+    for play in range(plays):
+        cast = subjects // plays + (play < subjects % plays)
         names = enumerate(_cast_names(seed, play, cast), start=first)
         roles = [_draw_role(seed, index, name, sizes[index]) for index, name in names]
         odd = play == 1  # the first play follows the verses, as in the e-text, and must be an ordinary one
@@ -97,12 +97,6 @@ def role_sizes(subjects: int, items_per_subject: int, seed: int) -> list[int]:
     scale = items_per_subject * subjects / sum(raw)
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "sizes"))
     return dice.shuffled([max(1, round(scale * value)) for value in raw])
-
-
-def _deal_casts(subjects: int) -> list[int]:
-    """Numbers of characters of each play, as even as can be."""
-    plays = max(1, min(_MOST_PLAYS, subjects // _CHARACTERS_A_PLAY))
-    return [subjects // plays + (play < subjects % plays) for play in range(plays)]
 
 
 def _cast_names(seed: int, play: int, count: int) -> list[str]:
@@ -243,7 +237,6 @@ class Dice:
         return min(int(self.roll() * count), count - 1)
 
     def shuffled(self, values: Sequence[_T]) -> list[_T]:
-        """The values in a random order."""
         keyed = [(self.roll(), position) for position in range(len(values))]
         return [values[position] for _, position in sorted(keyed)]
 
@@ -257,14 +250,11 @@ class Favourites:
         self._bounds = list(accumulate(weights))
 
     def draw(self, dice: Dice) -> str:
-        """One of the values."""
         return self._values[bisect(self._bounds[:-1], dice.roll() * self._bounds[-1])]
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How one character speaks."""
-
     patterns: Favourites
     slots: dict[str, Favourites]
     opener: str
@@ -288,7 +278,6 @@ class Manner:
 
 
 def draw_manner(dice: Dice) -> Manner:
-    """Draws a manner of speaking."""
     known = {"n": (NOUNS, 1.1), "a": (ADJECTIVES, 1.2), "v": (VERBS, 1.2), "d": (ADVERBS, 1.4), "x": (ADDRESSES, 2.0)}
     slots = {slot: Favourites(words, dice, steepness) for slot, (words, steepness) in known.items()}
     slots["p"] = Favourites(_invent_words(dice, 5), dice, 1.0)
@@ -435,5 +424,4 @@ PLAY_SUBJECTS = _phrases("""
 PLAY_PLACES = _phrases("VELLANORE | DUNWICK SANDS | ST OBBLE | THE SEVEN WEIRS")
 ONSETS = _words("b c d f g h j k l m n p q r s t v w z br dr gl kr pl sk st th tr")
 VOWELS = _words("a e i o u ae ou ee")
-CODAS = ("", *_words("n l rk st m ck ss"))
-"""Beginnings, middles and ends of the syllables of invented words."""
+CODAS = ("", *_words("n l rk st m ck ss"))  # beginnings, middles and ends of the syllables of invented words

@@ -44,7 +44,7 @@ DISTANCE_UNIT = 32  # distances are integers in units of 1/32 grid pixel
 # Faces whose skeleton looks like something a hand could have written (cmmi10's digits are old-style figures and cmsy10
 # has script capitals only).
 _SHIPPED = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-FACES = (
+FACES = (  # typefaces: file, share of the writers, and the characters that each lends
     ("cmss10", 3, CLASSES),
     ("DejaVuSans", 3, CLASSES),
     ("DejaVuSansMono", 2, CLASSES),
@@ -56,7 +56,6 @@ FACES = (
     ("cmmi10", 2, CLASSES[10:]),
     ("cmsy10", 0.5, CLASSES[10:36]),
 )
-"""Typefaces: file, share of the writers, and the characters that each lends."""
 
 PAPER = 128  # height and width of an image, in pixels: NIST SD19's size
 _BOX = 96  # the ink stays within the middle 96 x 96 pixels

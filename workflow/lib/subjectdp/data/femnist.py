@@ -46,10 +46,8 @@ def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode:
     """Reads by_class and by_write (zip files, or unpacked folders) in ``folder``.
 
     ``duplicate_first_image_bug``: repeat the first image of each writer but the first, as LEAF's code does.
-    Without ``decode`` the pixels stay zero (for counts only, in a fraction of the time).
-
-    Raises:
-        DataError: an archive is missing or unsafe, by_class lacks an image of by_write, or an image is no square PNG.
+    Without ``decode`` the pixels stay zero (for counts only, in a fraction of the time). DataError for a missing or
+    unsafe archive, an image of by_write that by_class lacks, or one that is no square PNG.
     """
     with _find_archive(folder, "by_class") as by_class, _find_archive(folder, "by_write") as by_write:
         labelled, written = list_by_class(by_class), list_by_write(by_write)

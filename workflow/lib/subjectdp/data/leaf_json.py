@@ -88,7 +88,6 @@ class Users:
             self.plays.update(_plays(header, name))
 
     def content(self, notes: dict[str, Any]) -> Content:
-        """The content of what was collected."""
         if self.kind == TEXT:
             texts = {user: joined_text(parts, user) for user, parts in self.parts.items()}
             return text_content(texts, [self.plays.get(user, "") for user in texts], notes)
@@ -135,8 +134,7 @@ def load(dataset: str, path: Path) -> Content:
 def with_people(content: Content, none: bool) -> Content:
     """``content`` where its users are people, and where ``none`` are, as items that are their own subjects.
 
-    Raises:
-        DataError: users that LEAF's sampling ``-s iid`` made up; text, whose windows overlap, without people.
+    DataError for users that LEAF's sampling ``-s iid`` made up, and for text, whose windows overlap, without people.
     """
     made_up = set(content.subject_ids) == {str(number) for number in range(len(content.subject_ids))}
     if none and content.kind == TEXT:
@@ -223,7 +221,6 @@ def joined_text(texts: list[str], user: str, overlaps: tuple[int, ...] = (WINDOW
 
 
 def _plays(header: dict[str, Any], name: str) -> dict[str, str]:
-    """Each user's play, by the list hierarchies."""
     plays = header["hierarchies"]
     if not isinstance(plays, list) or len(plays) != len(header["users"]):
         raise DataError(f"{name}: hierarchies must list one play for each user.")
@@ -271,7 +268,6 @@ class _Reader:
         return character
 
     def value(self) -> Any:
-        """Parse the next value."""
         self.peek()
         while True:
             try:

@@ -61,7 +61,6 @@ class Partition:
 
     @property
     def silos(self) -> int:
-        """Number of silos."""
         return len(self.train_offsets) - 1
 
     @property
@@ -120,10 +119,7 @@ def partition_subjects(splits: Splits, subject_ids: Sequence[str], settings: Par
     """Spreads the train items of ``splits`` over the silos.
 
     ``subject_ids`` are those of the prepared data that ``splits`` index. The partition's subjects are those
-    with train items, renumbered from 0 in the same order.
-
-    Raises:
-        ConfigError: a setting is out of range, or a silo is left without items.
+    with train items, renumbered from 0 in the same order. ConfigError for a setting out of range, or an empty silo.
     """
     kept, items = np.unique(splits.train_subjects, return_counts=True)
     ids = [str(subject_ids[subject]) for subject in kept]
@@ -273,9 +269,8 @@ def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[st
 def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunConfig) -> Partition:
     """Take the subjects, split their items, spread them over the silos, and write the partition folder.
 
-    Raises:
-        ConfigError: a setting is out of range, or a silo is left without items.
-        DataError: the prepared data are corrupt, or hold fewer subjects than ``data.subjects``.
+    Raises ConfigError as :func:`partition_subjects`, DataError for corrupt data, or fewer subjects than
+    ``data.subjects``.
     """
     prepared = load_prepared(prepared_folder, verify=True)
     if run.data.subjects is not None:

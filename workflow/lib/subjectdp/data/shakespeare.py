@@ -110,7 +110,9 @@ def encode(text: str) -> NDArray[np.uint8]:
 def split_plays(text: str) -> tuple[list[Play], int]:
     """The plays with more than one character, and the number of non-blank lines that no rule took up."""
     lines = text.split("\n")[1:]  # splitlines() ends lines at form feeds and other symbols too, and loses what follows
-    start = _first_play_line(lines)
+    authors = (number for number, line in enumerate(lines) if _AUTHOR in line)
+    next(authors, None)  # the contents and the sonnets go: plays start five lines before the second author line
+    start = max(0, next(authors, _LINES_BEFORE_AUTHOR) - _LINES_BEFORE_AUTHOR)
     plays: list[Play] = []
     speaker: str | None = None
     discarded = 0
@@ -126,13 +128,6 @@ def split_plays(text: str) -> tuple[list[Play], int]:
         speaker, taken = _take_line(plays[-1], speaker, line)
         discarded += not taken and line.strip() != ""
     return [play for play in plays if len(play.lines) > 1], discarded
-
-
-def _first_play_line(lines: list[str]) -> int:
-    """Five lines before the second author line: the contents and the sonnets go."""
-    authors = (number for number, line in enumerate(lines) if _AUTHOR in line)
-    next(authors, None)
-    return max(0, next(authors, _LINES_BEFORE_AUTHOR) - _LINES_BEFORE_AUTHOR)
 
 
 def _title_above(lines: list[str], number: int) -> str:

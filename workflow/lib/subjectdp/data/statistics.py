@@ -182,10 +182,8 @@ def simulate_batches(seed: int, counts: Integers, batch_size: int, rounds: int =
 
     ``counts`` is int (silos, subjects): items of each subject at each silo. An epoch of a silo is
     ceil(items / batch_size) mini-batches. Returns one row per mini-batch: setting (category), silo, step
-    (counted on over the rounds), items, subjects (distinct) and largest_group (Z).
-
-    Raises:
-        ConfigError: a batch larger than a silo.
+    (counted on over the rounds), items, subjects (distinct) and largest_group (Z). ConfigError for a batch larger than
+    a silo.
     """
     smallest = int(counts.sum(axis=1).min())
     if not 1 <= batch_size <= smallest:

@@ -30,8 +30,7 @@ from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
 from subjectdp.io.atomic import SEAL, is_intact, sealed
 
-Addresses = NDArray[np.integer[Any]]
-"""Addresses of items, of any whole type."""
+Addresses = NDArray[np.integer[Any]]  # addresses of items, of any whole type
 
 FORMAT_VERSION = 3
 _INDEX = "meta.json"
@@ -74,7 +73,6 @@ class PreparedData(Content):
 
     @property
     def subjects(self) -> int:
-        """Number of subjects."""
         return len(self.items)
 
     def labels_of(self, items: Addresses) -> Integers:

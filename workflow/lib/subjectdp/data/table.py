@@ -27,8 +27,7 @@ _MOST_SILOS = 32_767
 _MOST_WORDS = 100  # different values of a feature in words
 _CLEARLY_CLASSES = 20  # different numbers that need no question; of whole numbers five times as many
 _LARGEST_NUMBER = 3e38  # float32
-FILE = "file"
-"""``data.silo`` where each silo has a file of its own, whose name it has."""
+FILE = "file"  # data.silo where each silo has a file of its own, whose name it has
 
 _TEXT = (".csv", ".tsv", ".txt")
 _COMMAS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
@@ -70,6 +69,8 @@ def read_table(
 ) -> Content:
     """The items of a table, a row each; by subject, where there are any, else in the order of the file.
 
+    DataError for a missing or damaged file, column or cell names the file, the row (1 below the header) and the column.
+
     Args:
         path: ``.csv``, ``.tsv`` or ``.txt`` (UTF-8, a header; commas, semicolons or tabs), also ``.gz``; ``.parquet``;
             or a folder of such files.
@@ -78,10 +79,6 @@ def read_table(
             None: each item is its own subject.
         silo: the column that says where an item lies; ``file``: the file's name does; None: nowhere in particular.
         options: what the other columns are.
-
-    Raises:
-        DataError: a missing or damaged file, column or cell; it names the file, the row (1 below the header) and the
-            column.
     """
     options = TableOptions() if options is None else options
     owners = [subject] if isinstance(subject, str) else list(subject or ())
@@ -118,15 +115,15 @@ def _features(path: Path, names: list[str], roles: dict[str, list[str]], options
     if label[0] in (*silo, *owners) or (len(owners) == 1 and owners == silo):
         raise DataError(f"{path}: data.label, data.subject and data.silo must be different columns.")
     taken = {*label, *owners, *silo}
-    wrong = next((name for name in (*options.columns, *options.drop) if name in taken), None)
-    if wrong is not None:
-        raise DataError(f"{path}: the column {in_words(wrong)} has a part already, it is no feature to keep or drop.")
+    if wrong := [name for name in (*options.columns, *options.drop) if name in taken]:
+        raise DataError(
+            f"{path}: the column {in_words(wrong[0])} has a part already, it is no feature to keep or drop."
+        )
     left = [name for name in names if name not in taken and name not in options.drop]
     features = [name for name in left if not options.columns or name in options.columns]
     read = [*features, *(label if options.task == "regression" else [])]
-    idle = next((name for name in options.ranges if name not in read), None)
-    if idle is not None:
-        raise DataError(f"{path}: data.ranges names {in_words(idle)}, which is no feature, nor a label in numbers.")
+    if idle := [name for name in options.ranges if name not in read]:
+        raise DataError(f"{path}: data.ranges names {in_words(idle[0])}, which is no feature, nor a label in numbers.")
     if not features:
         raise DataError(f"{path}: expected a column of features beside {', '.join(names)}.")
     return features
@@ -302,12 +299,9 @@ def _as_numbers(column: pd.Series[Any]) -> pd.Series[float]:
 def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The rows of a table, numbered from 0 on, missing cells as None or NaN; and notes on what was left out.
 
-    Args:
-        path: a file, or a folder of files with the same columns (of parquet with partitions in the folders' names).
-        silo_by_file: a column :data:`FILE` says in which file a row is, unless there is one of that name.
-
-    Raises:
-        DataError: no table, or one that cannot be read.
+    ``path``: a file, or a folder of files with the same columns (of parquet with partitions in the folders' names).
+    ``silo_by_file``: a column :data:`FILE` says in which file a row is, unless there is one of that name. DataError for
+    no table, or one that cannot be read.
     """
     files = _files(path)
     dropped: set[str] = set()

@@ -37,19 +37,10 @@ class FigureEntry:
         return f"subjectdp.figures.{self.builder.partition('.')[0]}"
 
 
-TABLES = (
-    "runs",
-    "rounds",
-    "steps",
-    "statistics",
-    "partitions",
-    "counterexample",
-    "audit",
-    "accounting",
-    "utility",
-    "noise",
+TABLES = (  # the fields of FigureInputs that a caption may name
+    *("runs", "rounds", "steps", "statistics", "partitions"),
+    *("counterexample", "audit", "accounting", "utility", "noise"),
 )
-"""The fields of FigureInputs that a caption may name."""
 
 
 def _entry(caption: Path) -> FigureEntry:

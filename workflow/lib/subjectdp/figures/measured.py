@@ -21,19 +21,17 @@ AUDITS = {
     "one_run": ("one training with canaries", ("one_run_subjects", "one_run_items")),
     "leaks": ("noise level alone", ("noise_level_leak", "divisor_leak")),
 }
-AUDIT_COLUMNS = (
+AUDIT_COLUMNS = (  # columns of the audits' findings that are drawn
     *("audit", "algorithm", "variant", "mode", "setting", "claimed_epsilon", "true_epsilon", "lower_bound"),
     *("verdict", "synthetic"),
 )
-"""Columns of the audits' findings that are drawn."""
 _FLOOR = 0.3  # bounds below the floor are drawn at it
 _KINDS = {"one_run_subjects": "subjects, ", "one_run_items": "single items, "}
-CASE_COLUMNS = (
+CASE_COLUMNS = (  # columns of the counterexample's table that are drawn
     *("silos", "local_steps", "sampling_probability", "runs"),
     *("variance_claimed", "variance_remaining", "variance_measured"),
     *("epsilon_claimed", "epsilon_claimed_tight", "epsilon_released", "epsilon_own_noise", "lower_bound"),
 )
-"""Columns of the counterexample's table that are drawn."""
 _MEASURED = "measured: variance, and 95 % lower bound on ε"
 _CASES = {  # by series: look, words, and the columns of its variance and its ε
     "claimed": (Style("#D55E00", "o", "--"), "claimed (Theorem 4.7)", "variance_claimed", "epsilon_claimed"),

@@ -37,8 +37,6 @@ LineStyle = Literal["-", "--", "-.", ":", "none"] | tuple[float, tuple[int, ...]
 
 @dataclass(frozen=True)
 class Style:
-    """How one series is drawn."""
-
     color: str
     marker: str
     line: LineStyle
@@ -93,7 +91,6 @@ RC: dict[str, Any] = {
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """The project's matplotlib settings, within a with block."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         settings: Any = matplotlib.rcParams
@@ -153,8 +150,6 @@ class Panel:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """One line of the legend."""
-
     text: str
     style: Style
     filled: bool = True

@@ -160,11 +160,10 @@ MEMORY_MB: dict[SizeClass, int] = {"short": 4000, "medium": 8000, "long": 16000}
 _MOST = 10**7
 MARGIN = 3  # a training asks for this many times its forecast
 LEAST_MINUTES = 5  # what a job of trainings asks for at least
-KNOWN = (
+KNOWN = (  # what follows the prefix; the profile reads some of them itself
     *("GPU", "GPU_PARTITION", "GPU_PACE", "CPU_PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "EXTRA", "MINUTES"),
     *("MEMORY_MB", "RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),
 )
-"""What follows the prefix; the profile reads some of them itself."""
 
 _MODEL = re.compile(r"^gpu:(\w[\w.-]*)$")
 _GRES = re.compile(r"^gres=([A-Za-z][\w.-]*(?::(?!\d+$|\d+:)\w[\w.-]*)?)(?::1)?$")  # gpu, gpu:a100, gpu:1g.10gb

@@ -38,11 +38,9 @@ _CANNOT_WRITE = {
 def atomic_path(target: Path | str) -> Iterator[Path]:
     """Yields a temporary path beside ``target``; on a clean exit its content replaces ``target``.
 
-    The suffix is kept, so that writers which look at it (matplotlib, numpy) choose the right format. On an
-    exception the temporary file is removed and ``target`` stays as it was.
-
-    Raises:
-        StorageError: the disk is full, or the file or its folder cannot be written.
+    The suffix is kept, so that writers which look at it (matplotlib, numpy) choose the right format. On an exception
+    the temporary file is removed and ``target`` stays as it was. StorageError for a full disk, or a file or folder that
+    cannot be written.
     """
     target = Path(target)
     temporary: Path | None = None
@@ -53,7 +51,8 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
         temporary = Path(name)
         yield temporary
         _sync(temporary)
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.umask(mask := os.umask(0))
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, target)
         _sync(target.parent)
     except OSError as error:
@@ -102,7 +101,6 @@ def atomic_open(target: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
 
 
 def write_bytes(target: Path | str, content: bytes) -> None:
-    """Writes ``content`` atomically."""
     with atomic_open(target) as stream:
         stream.write(content)
 
@@ -118,7 +116,6 @@ def write_json(target: Path | str, content: Any) -> None:
 
 
 def write_array(target: Path | str, array: np.ndarray[Any, Any]) -> None:
-    """Writes a numpy array as .npy, atomically."""
     import numpy as np
 
     with atomic_open(target) as stream:
@@ -151,14 +148,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
-SEAL = "seal"
-"""The key of the hash."""
+SEAL = "seal"  # the key of the hash
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -117,8 +117,6 @@ class Stopped(Exception):
 
 
 class StopRequest:
-    """Whether a signal has come."""
-
     def __init__(self) -> None:
         self.signum: int | None = None
 
@@ -168,7 +166,6 @@ class Progress:
             self.finish()
 
     def finish(self) -> None:
-        """Logs a line now."""
         self._last = time.monotonic()
         share = f" of {self._total:,} ({100 * self.count / self._total:.0f} %)" if self._total else ""
         self._logger.info(f"{self._label}: {self.count:,}{share}")

@@ -12,8 +12,7 @@ import yaml
 
 from subjectdp.errors import ConfigError, expected, in_words
 
-LARGEST_TREE = 200_000
-"""Values of the largest configuration, counting what aliases repeat."""
+LARGEST_TREE = 200_000  # values of the largest configuration, counting what aliases repeat
 
 _DEEPEST = 32
 _MERGE = "tag:yaml.org,2002:merge"

@@ -25,7 +25,6 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
-        """The values in words."""
         if isinstance(self.default, bool):
             return "true or false"
         if self.choices:
@@ -34,7 +33,6 @@ class Parameter:
         return f"a whole number from {self.least} to {self.most}{multiple}"
 
     def allows(self, value: object) -> bool:
-        """Whether ``value`` is one of them."""
         if isinstance(self.default, bool) or isinstance(value, bool) or not isinstance(value, int):
             return isinstance(self.default, bool) and isinstance(value, bool)
         if self.choices:

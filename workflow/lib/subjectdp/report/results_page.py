@@ -52,15 +52,14 @@ def write_results_page(
 ) -> None:
     """Writes ``index.html``: what was run, runs with published and sound ε, figures with captions, verdicts, scorecard.
 
+    DataError for a missing or damaged file.
+
     Args:
         sources: what it is made from; pictures are those in the folder ``figures`` beside ``target``.
         config: the scenario as captions read it.
         figures: ``title``, ``category`` and ``rule`` of each figure of the scenario.
         tables: the label of each of its tables.
         target: the page.
-
-    Raises:
-        DataError: a missing or damaged file.
     """
     manifests = [read_json(run / "manifest.json") for run in sources.run_folders]
     runs = read_table(sources.runs_summary, _RUNS)[_RUNS]

@@ -107,7 +107,6 @@ class FigureInputs:
         return read_frame(self.path(name), columns)
 
     def read_runs(self) -> pd.DataFrame:
-        """The index of runs, one row per run."""
         runs = self.read("runs", RUN_COLUMNS)
         return runs if self.only is None else runs[runs["run_id"].isin(self.only)]
 
@@ -124,7 +123,6 @@ class FigureInputs:
         return choose_setting(self.read_runs(), self.shown)
 
     def read_rounds(self) -> pd.DataFrame:
-        """All evaluated rounds of all runs."""
         return self.read("rounds", ROUND_COLUMNS)
 
     def read_steps(self) -> pd.DataFrame:

@@ -11,15 +11,7 @@ from scipy.special import stdtrit
 from subjectdp.algorithms.registry import is_private, mechanism
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
-from subjectdp.results.shown_runs import (
-    CONDITIONAL_MARK,
-    Shown,
-    algorithm_label,
-    datasets_in_order,
-    format_epsilon,
-    require_one_setting,
-    shown_rows,
-)
+from subjectdp.results import shown_runs
 
 
 @dataclass(frozen=True)
@@ -90,9 +82,9 @@ def bands(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
 _SOUND_OF_UNIT = {"item": "epsilon_sound_item", "subject": "epsilon_sound_subject"}
 
 
-def choose_setting(runs: pd.DataFrame, shown: Shown) -> tuple[pd.DataFrame, list[str]]:
+def choose_setting(runs: pd.DataFrame, shown: shown_runs.Shown) -> tuple[pd.DataFrame, list[str]]:
     """The runs that a figure shows, in their order, and a note for each choice that left runs out: ``shown_rows``."""
-    places, notes = shown_rows(runs.to_dict("records"), shown)
+    places, notes = shown_runs.shown_rows(runs.to_dict("records"), shown)
     return runs.iloc[places], notes
 
 
@@ -123,7 +115,6 @@ def claimed_units(runs: pd.DataFrame) -> pd.Series:
 
 
 def are_private(runs: pd.DataFrame) -> pd.Series:
-    """Whether each run's algorithm claims any privacy."""
     return runs["algorithm"].map(is_private).astype(bool)
 
 
@@ -146,7 +137,7 @@ def privacy_note(rows: pd.DataFrame) -> str:
     claimed = set(claimed_units(rows))
     if claimed == {""}:
         return "no privacy"
-    mark = CONDITIONAL_MARK if is_conditional(rows) else ""
+    mark = shown_runs.CONDITIONAL_MARK if is_conditional(rows) else ""
     columns = [("epsilon_sound_subject", f"{mark} subject")]
     if not claimed & {"", PrivacyUnit.SUBJECT}:
         columns.insert(0, ("epsilon_sound_item", " item"))
@@ -159,8 +150,8 @@ def privacy_note(rows: pd.DataFrame) -> str:
 
 def _spread(rows: pd.DataFrame, column: str) -> str:
     values = [
-        format_epsilon(float(rows.loc[rows["dataset"] == dataset, column].max(skipna=False)))
-        for dataset in datasets_in_order(rows["dataset"])
+        shown_runs.format_epsilon(float(rows.loc[rows["dataset"] == dataset, column].max(skipna=False)))
+        for dataset in shown_runs.datasets_in_order(rows["dataset"])
     ]
     return values[0] if len(set(values)) == 1 else " / ".join(values)
 
@@ -182,7 +173,7 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     own = [float(run.get(_SOUND_OF_UNIT.get(run["unit"], ""), np.nan)) for _, run in sound.iterrows()]
     predicted = sound["predicted_subjects"].notna()
     sound = sound.assign(
-        name=sound["label"].map(algorithm_label),
+        name=sound["label"].map(shown_runs.algorithm_label),
         noise_subjects=sound["predicted_subjects"].fillna(sound["subjects"]).astype(float),
         epsilon_stated=sound["epsilon_predicted"].astype(float).where(predicted, own),
     )
@@ -196,8 +187,8 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     if "noise_subjects" not in vary:
         sound, told = _one_noise(sound)
         notes += told
-    chosen, more = choose_setting(sound, Shown(vary=("mode", "horizontal", "batch_size", "rounds", *vary)))
-    require_one_setting(chosen.to_dict("records"), ("dataset", *vary))
+    chosen, more = choose_setting(sound, shown_runs.Shown(vary=("mode", "horizontal", "batch_size", "rounds", *vary)))
+    shown_runs.require_one_setting(chosen.to_dict("records"), ("dataset", *vary))
     return chosen, [*notes, *more]
 
 

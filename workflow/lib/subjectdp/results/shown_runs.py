@@ -29,8 +29,6 @@ _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds"
 
 @dataclass(frozen=True)
 class Shown:
-    """Which runs a figure shows."""
-
     vary: tuple[str, ...] = ()  # swept columns that the figure shows; ``local_steps`` is one too
     hidden: tuple[str, ...] = ()  # labels of algorithms that it leaves out
     private: bool = False  # whether it leaves out algorithms that claim no privacy

@@ -288,12 +288,9 @@ def _check_ranges(options: argparse.Namespace) -> None:
     fixed = batch is None and options.sampling == SamplingMethod.FIXED_BATCH_SIZE
     counts = ("epochs", "silos", "max_items_per_subject", "items", "subjects", "silos_per_subject", "batch_size")
     of_counts = "given with --counts or --silo-sizes only (else --sampling-probability)"
+    both = options.epochs > 1 and options.steps_per_round is not None
     rules = [
-        (
-            "epochs",
-            options.epochs > 1 and options.steps_per_round is not None,
-            "left out where --steps-per-round is given",
-        ),
+        ("epochs", both, "left out where --steps-per-round is given"),
         ("batch_size", batch is not None and not listed, of_counts),
         ("batch_size", batch is not None and q is not None, "left out where --sampling-probability is given"),
         *((name, (value := getattr(options, name)) is not None and value < 1, "at least 1") for name in counts),
@@ -357,7 +354,7 @@ def _one_of(values: Sequence[str], default: str | None = None) -> dict[str, Any]
 
 _SAMPLING = [method for method in values_of(SamplingMethod) if method != SamplingMethod.POISSON_SUBJECTS]
 _DEFAULT = "(default: %(default)s)"
-_WHOLE, _NUMBER = {"type": int}, {"type": float}
+_WHOLE, _NUMBER, _FILE = {"type": int}, {"type": float}, {"metavar": "FILE"}
 _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "algorithm": ({}, "algorithm, for instance higrad_avg_dp or higrad_avg_dp:v3"),
     "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
@@ -369,12 +366,9 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "sampling": (_one_of(_SAMPLING, "poisson"), f"sampler {_DEFAULT}"),
     "accountant": (_one_of(values_of(Accountant), "pld"), f"accountant {_DEFAULT}"),
-    "counts": (
-        {"metavar": "FILE"},
-        "CSV file with the columns subject, silo, items: your federation, in place of equal silos",
-    ),
+    "counts": (_FILE, "CSV file with the columns subject, silo, items: your federation, in place of equal silos"),
     "silo-sizes": (
-        {"metavar": "FILE"},
+        _FILE,
         "CSV file with the columns silo, items, and perhaps people and cap: silos by size, without a list of people",
     ),
     "epochs": ({"type": int, "default": 1}, "local epochs of a round, in place of --steps-per-round"),

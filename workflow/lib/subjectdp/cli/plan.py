@@ -22,9 +22,7 @@ def plan(options: argparse.Namespace) -> int:
     """
     scenario = load_scenario(options.files)
     line = Line(sys.stderr)
-    frame, text = plan_scenario(
-        scenario, options.results, lambda done, rows: line.show(f"{done} of {rows} rows planned")
-    )
+    frame, text = plan_scenario(scenario, options.results, lambda done, of: line.show(f"{done} of {of} rows planned"))
     line.end("")
     if options.json:
         print_json(frame.to_dict("records"))

@@ -193,9 +193,7 @@ def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
     if privacy:
         print("\nPrivacy")
         print_pairs(_privacy(privacy), indent="  ")
-        stated = [
-            record for record in (privacy.get("sound") or {}).values() if (record or {}).get("epsilon") is not None
-        ]
+        stated = [one for one in (privacy.get("sound") or {}).values() if (one or {}).get("epsilon") is not None]
         assumptions = list(dict.fromkeys(text for record in stated for text in record.get("assumptions") or []))
         _print_list("Assumptions of the sound statements", assumptions)
         _print_list("Not covered", (privacy.get("excluded") or []) if assumptions else [])

@@ -207,10 +207,8 @@ class Scenario(Section):
     @cached_property
     def runs_by_id(self) -> dict[str, RunConfig]:
         """Run id -> run, in the order of the sweep; raises ConfigError with a line for each problem."""
-        axes = [
-            {key: values_of_axis(value) for key, value in block.items() if key != "name"}
-            for block in self.sweep or [{}]
-        ]
+        blocks = self.sweep or [{}]
+        axes = [{key: values_of_axis(value) for key, value in block.items() if key != "name"} for block in blocks]
         total = sum(math.prod(map(len, block.values())) for block in axes)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
@@ -338,9 +336,8 @@ def _check_overrides_are_read(scenario: Scenario) -> None:
             read[f"algorithms.{key}"] = bool(of[key])
             nested = _mapping(_mapping(partial).get("datasets")) if of[key] else {}
             read |= {f"algorithms.{key}.datasets.{name}": name in of[key] for name in nested}
-        problems += [
-            f"Expected {key} to be of a run of the sweep, got none." for key, is_read in read.items() if not is_read
-        ]
+        unread = [key for key, is_read in read.items() if not is_read]
+        problems += [f"Expected {key} to be of a run of the sweep, got none." for key in unread]
     messages.raise_all(problems)
 
 

@@ -1,11 +1,8 @@
 """The sections of a run's configuration: frozen pydantic models, one class a section.
 
 Every key has a default, a range and, as the text below it, a description. ``config/README.md`` and
-``config/config.schema.json`` are generated from this file. Unknown keys are refused.
-Numbers may be written as text (YAML 1.1 reads ``1e-5`` as text, ``--config`` passes text); ``true`` is not a number.
-
-Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults, ids, the plan's
-settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``scenario``.
+``config/config.schema.json`` are generated from this file. Numbers may be written as text (YAML 1.1 reads ``1e-5`` as
+text, ``--config`` passes text); ``true`` is not a number.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal

@@ -4,10 +4,8 @@ The file has what those rules need and must cope with: verses to skip, titles tw
 line, continuations, stage directions in three shapes, names in mixed case, bit parts of one line (dropped), and one
 play in the layout that LEAF treats apart. The author's line and that play's title are real; all else is invented.
 
-Each character talks in a manner of its own: a few favourite nouns, verbs, adjectives and sentence patterns, an opening
-and a closing phrase, words built from its own syllables, and a quirk of pronunciation or punctuation. All share one
-language, so a model learns from every character, and each pulls it another way: the data are not identically
-distributed.
+Each character talks in a manner of its own. All share one language, so a model learns from every character, and each
+pulls it another way: the data are not identically distributed.
 """
 
 from __future__ import annotations

@@ -7,11 +7,10 @@ Of the upstream's layout there is what LEAF's rules read::
 
 An image has the very same bytes in both archives: writer and class are matched by md5, as upstream.
 
-A writer keeps the face of each character, size, aspect, slant, pen width and a smooth bend of each character. From item
-to item change another bend, size, slant, rotation, place, the pen's pressure, ragged edges and a rare speck of dirt. A
-writer's images depend on (seed, writer, items) alone. The strokes are those of typefaces that matplotlib ships: of each
-glyph the distance of every pixel to its thinned skeleton is kept, and drawn with a pen of radius r it is "distance <=
-r", after any smooth warp. Distances are fixed-point integers: no pixel flips where a processor rounds otherwise.
+A writer keeps the face and the bend of each character, size, aspect, slant and pen; the rest varies from item to item.
+Images depend on (seed, writer, items) alone. The strokes are those of typefaces that matplotlib ships: drawn with a pen
+of radius r, a glyph is where the distance to its thinned skeleton is at most r, after any smooth warp. Distances are
+fixed-point integers: no pixel flips where a processor rounds otherwise.
 """
 
 from __future__ import annotations
@@ -66,12 +65,7 @@ _DIGIT_SHARE = 0.5
 _PRINTED_LETTER_SHARE = 0.6  # of the letters; the rest is running text
 _RUNNING_CAPITAL_SHARE = 0.12
 # Letters of English text, per mille: a form's running text is what makes common letters common.
-# fmt: off
-_LETTER_FREQUENCY = (
-    82, 15, 28, 43, 127, 22, 20, 61, 70, 2, 8, 40, 24,
-    67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1,
-)
-# fmt: on
+_LETTER_FREQUENCY = (82, 15, 28, 43, 127, 22, 20, 61, 70, 2, 8, 40, 24, 67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1)
 _PARTS = (0, 1, 2, 3, 4, 6, 7)  # SD19 has no hsf_5
 
 _Floats = NDArray[np.float64]

@@ -1,9 +1,8 @@
 """LEAF's own output as a source: FEMNIST and Shakespeare JSON, in a folder, a zip file, or a single file.
 
-LEAF writes the folders all_data, sampled_data, rem_user_data, train and test; the most processed one that is present is
-read (train and test first). LEAF's train and test parts are pooled for each user and split again by this project's
-rules, so that all sources, seeds and fractions are treated alike. For Shakespeare this restores the user's whole text,
-including the 79 windows that LEAF leaves out between the parts.
+The most processed of LEAF's folders that is present is read (train and test first). Train and test parts are pooled for
+each user and split again by this project's rules, so that all sources, seeds and fractions are treated alike. For
+Shakespeare this restores the whole text, including the 79 windows that LEAF leaves out between the parts.
 
 A file is one object ``{users, num_samples, user_data: {user: {x, y}}, ...}``. It is read user by user: parsed, it takes
 seven times its size in memory. The standard library parses each value from a buffer; where the buffer ends within a

@@ -1,14 +1,10 @@
 """Spreads the subjects' train items over the silos of a federation, caps them, and stores the result.
 
-Only train items are spread; validation and test items are pooled, as the papers evaluate one global model. A
-partition depends on the data, their split, the section ``partition`` and the seed, never on the algorithm.
-
-Uniform: each item goes to any silo with equal probability. Power (Marathe and Kanani, "Subject Granular Differential
-Privacy in Federated Learning", first version, section 4.2): each item draws x in [0, 1] with density alpha x^(alpha-1)
-and goes to the silo of rank floor(S x), in an order of the silos drawn for each subject. (One order for all subjects
-would concentrate the items in a few silos and does not give the group sizes that the paper reports.) Uniform is power
-with alpha = 1, to the bit. Equal: all items in a random order, dealt in shares that differ by at most one, whoever's
-they are (what papers call iid clients). Inherent: each item lies where the source says.
+Validation and test items are pooled, as the papers evaluate one global model. Uniform: power with alpha = 1. Power
+(Marathe and Kanani, "Subject Granular Differential Privacy in Federated Learning", first version, section 4.2): each
+item draws x in [0, 1] with density alpha x^(alpha-1) and goes to the silo of rank floor(S x), in an order of the silos
+drawn for each subject (one for all does not give the paper's group sizes). Equal: all items in a random order, dealt in
+shares that differ by at most one, whoever's they are. Inherent: each item lies where the source says.
 
 Every draw is keyed by the run's seed and the subject's id. A subject's silos therefore do not depend on the algorithm,
 the other subjects or their number, and a cap of 4 keeps a subset of what a cap of 8 keeps.
@@ -294,9 +290,8 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
 def write_partition(folder: Path, partition: Partition, subjects: pd.DataFrame) -> None:
     """Writes the folder; ``subjects`` is its :func:`subject_table`. Adds format, hashes and sizes to the facts."""
     facts = partition.facts
-    silos = pd.DataFrame(
-        {"silo": range(partition.silos), "items": facts["silo_items"], "subjects": facts["silo_subjects"]}
-    )
+    columns = {"silo": range(partition.silos), "items": facts["silo_items"], "subjects": facts["silo_subjects"]}
+    silos = pd.DataFrame(columns)
     silos["mean_items_per_subject"] = silos["items"] / silos["subjects"]
     silos["max_items_per_subject"] = facts["silo_largest_subject"]
     atomic.write_frame(folder / "silos.csv", silos)

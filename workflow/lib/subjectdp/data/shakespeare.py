@@ -1,10 +1,9 @@
 """The Complete Works (1994 e-text) by LEAF's parsing rules: characters, their text, windows by index.
 
-LEAF (Caldas et al. 2018, data/shakespeare) writes every window of 80 characters as a string: 360 MB. Here
-each character's text is stored once in one stream of vocabulary indices, and a window is the address of its
-first symbol. The rules below are LEAF's, in their order, with its hard-coded places; what they are is checked
-by counts (36 plays, 1,130 users, 4,226,206 windows), because a changed edition gives wrong plays without any
-error.
+LEAF (Caldas et al. 2018, data/shakespeare) writes every window of 80 characters as a string: 360 MB. Here each
+character's text is stored once, and a window is the address of its first symbol. The rules below are LEAF's, in their
+order, with its hard-coded places; they are checked by counts (36 plays, 1,130 users, 4,226,206 windows), because a
+changed edition gives wrong plays without any error.
 """
 
 import re
@@ -67,11 +66,8 @@ def parse(text: str) -> Content:
         )
     users = user_texts(plays)
     kept = {user: (play, text) for user, (play, text) in users.items() if len(text) > WINDOW}
-    notes = {
-        "characters": sum(len(play.lines) for play in plays),
-        "characters_with_lines": len(users),
-        "discarded_lines": discarded,
-    }
+    characters = sum(len(play.lines) for play in plays)
+    notes = {"characters": characters, "characters_with_lines": len(users), "discarded_lines": discarded}
     return text_content({u: t for u, (_, t) in kept.items()}, [play for play, _ in kept.values()], notes)
 
 
@@ -170,7 +166,5 @@ def user_texts(plays: list[Play]) -> dict[str, tuple[str, str]]:
             if len(lines) > 2:
                 user = _NOT_A_WORD.sub("_", f"{play.title}_{character}".replace(" ", "_"))
                 collected.setdefault(user, (play.title, []))[1].extend(lines)
-    return {
-        user: (title, _SPACES.sub(" ", "".join(f"{line} " for line in lines)))
-        for user, (title, lines) in collected.items()
-    }
+    texts = {user: "".join(f"{line} " for line in lines) for user, (_, lines) in collected.items()}
+    return {user: (title, _SPACES.sub(" ", texts[user])) for user, (title, _) in collected.items()}

@@ -45,9 +45,8 @@ def find_files(archive: Archive) -> list[LeafFile]:
     """The JSON files of the most processed stage, in natural order; DataError if there are none."""
     members = sorted((m for m in archive.members if _is_data(m.name)), key=lambda member: _natural(member.name))
     if not members:
-        raise DataError(
-            f"{archive.path} holds no .json file: expected LEAF's all_data_*.json, or its train and test files."
-        )
+        told = "expected LEAF's all_data_*.json, or its train and test files"
+        raise DataError(f"{archive.path} holds no .json file: {told}.")
     files = [LeafFile(member, PurePosixPath(member.name).parent.name) for member in members]
     for stages in STAGES:
         if chosen := [file for stage in stages for file in files if file.stage == stage]:

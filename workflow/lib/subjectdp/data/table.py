@@ -115,10 +115,11 @@ def _features(path: Path, names: list[str], roles: dict[str, list[str]], options
     if label[0] in (*silo, *owners) or (len(owners) == 1 and owners == silo):
         raise DataError(f"{path}: data.label, data.subject and data.silo must be different columns.")
     taken = {*label, *owners, *silo}
-    if wrong := [name for name in (*options.columns, *options.drop) if name in taken]:
-        raise DataError(
-            f"{path}: the column {in_words(wrong[0])} has a part already, it is no feature to keep or drop."
-        )
+    for name in (*options.columns, *options.drop):
+        if name in taken:
+            raise DataError(
+                f"{path}: the column {in_words(name)} has a part already, it is no feature to keep or drop."
+            )
     left = [name for name in names if name not in taken and name not in options.drop]
     features = [name for name in left if not options.columns or name in options.columns]
     read = [*features, *(label if options.task == "regression" else [])]
@@ -190,10 +191,9 @@ class _Columns:
         if {each.casefold() for each in classes} <= {"true", "false"}:
             labels = np.array([each.casefold() == "true" for each in classes], np.int64)[labels]
             classes = ["false", "true"]
-        if not 2 <= len(classes) <= MOST_CLASSES:
-            raise DataError(
-                f"{self.path}: expected 2 to {MOST_CLASSES} classes in {in_words(name)}, got {len(classes)}."
-            )
+        found = len(classes)
+        if not 2 <= found <= MOST_CLASSES:
+            raise DataError(f"{self.path}: expected 2 to {MOST_CLASSES} classes in {in_words(name)}, got {found}.")
         return classes, labels
 
     def encoded(self, name: str) -> dict[str, NDArray[np.float32]]:

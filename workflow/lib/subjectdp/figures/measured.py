@@ -93,10 +93,8 @@ def _audit_panel(key: str, heading: str, findings: pd.DataFrame) -> Panel:
             parts.write_beside(axes, text, (bound, place), (0, 6), ha="center", va="bottom", fontsize=7)
             if np.isfinite(row["true_epsilon"]):
                 axes.plot([row["true_epsilon"]], [place], "D", color=color, markerfacecolor="none")
-        middles = np.array(places)
-        axes.vlines(
-            findings["claimed_epsilon"], middles - 0.5, middles + 0.5, color=GREY, linestyle="--", linewidth=1.2
-        )
+        claims, middles = findings["claimed_epsilon"], np.array(places)
+        axes.vlines(claims, middles - 0.5, middles + 0.5, color=GREY, linestyle="--", linewidth=1.2)
         axes.set_yticks(list(places), list(findings["series"]), fontsize=7)
         axes.set_xscale("log")
         axes.set_xlabel("ε")

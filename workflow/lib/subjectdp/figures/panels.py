@@ -1,11 +1,8 @@
 """Writes a figure: all panels as one picture, and the plotted values as CSV; the style of every series.
 
-A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); the layout is here, so that all figures
-share letters, legends, notes, axis limits and file names. A picture is as wide as a page's text, so that no type is
-smaller than 7 points in print.
-
-Each algorithm has the same colour, marker and line everywhere. Colours are from the Okabe-Ito set, which is safe for
-colour-blind readers; marker and line differ between algorithms as well, so that a figure is readable in grey.
+A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); the layout is here. A picture is as wide as a
+page's text, so that no type is smaller than 7 points in print. Each algorithm has the same colour (Okabe-Ito, safe for
+colour-blind readers), marker and line everywhere, so that a figure is readable in grey.
 """
 
 from __future__ import annotations
@@ -116,10 +113,8 @@ def sequence_styles(count: int) -> list[Style]:
     lines = [(style.marker, style.line) for style in known]
     shades = matplotlib.colormaps["viridis"]
     top = max(count - 1, 1)
-    return [
-        Style(matplotlib.colors.to_hex(shades(0.05 + 0.8 * index / top)), *lines[index % len(lines)])
-        for index in range(count)
-    ]
+    colors = [matplotlib.colors.to_hex(shades(0.05 + 0.8 * index / top)) for index in range(count)]
+    return [Style(color, *lines[index % len(lines)]) for index, color in enumerate(colors)]
 
 
 MAX_PIXELS = 1600  # of height, while that leaves 100 pixels an inch
@@ -200,10 +195,8 @@ def stacked(sheets: Sequence[tuple[str, Sheet]]) -> Sheet:
     rows, entries, notes = [], dict[tuple[str, str], LegendEntry](), dict[str, None]()
     for number, (words, sheet) in enumerate(sheets):
         for row in sheet.rows:
-            named = [
-                replace(p, key=f"{p.key}_{number + 1}", heading="\n".join(filter(None, (p.heading, words))))
-                for p in row
-            ]
+            headings = ["\n".join(filter(None, (panel.heading, words))) for panel in row]
+            named = [replace(p, key=f"{p.key}_{number + 1}", heading=h) for p, h in zip(row, headings, strict=True)]
             rows.append(tuple(named))
         notes |= dict.fromkeys(sheet.notes)
         for entry in sheet.legend:

@@ -78,16 +78,9 @@ def draw_band_line(axes: Axes, part: pd.DataFrame, style: Style, most_marks: int
     """One series: a line with markers, and a band where there are several seeds (a bar at an isolated point)."""
     part = part.sort_values("x")
     x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
-    axes.plot(
-        x,
-        mean,
-        color=style.color,
-        linestyle=style.line,
-        marker=style.marker,
-        markevery=max(1, -(-len(part) // most_marks)),
-        markeredgecolor="white",
-        markeredgewidth=0.4,
-    )
+    look: dict[str, Any] = {"marker": style.marker, "markeredgecolor": "white", "markeredgewidth": 0.4}
+    look["markevery"] = max(1, -(-len(part) // most_marks))
+    axes.plot(x, mean, color=style.color, linestyle=style.line, **look)
     if part["low"].notna().any():
         low, high = part["low"].to_numpy(dtype=float), part["high"].to_numpy(dtype=float)
         axes.fill_between(x, low, high, color=style.color, alpha=0.14, linewidth=0)
@@ -107,19 +100,10 @@ def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool) -> No
     part = part.sort_values("x")
     x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
     half = (part["high"] - part["mean"]).fillna(0.0).to_numpy(dtype=float)
-    axes.errorbar(
-        x,
-        mean,
-        yerr=half if half.any() else None,
-        color=style.color,
-        linestyle=":" if hollow else style.line,
-        linewidth=1.1 if hollow else 1.5,
-        marker=style.marker,
-        markersize=6,
-        markerfacecolor="white" if hollow else style.color,
-        elinewidth=1.1,
-        capsize=2,
-    )
+    face, line, width = ("white", ":", 1.1) if hollow else (style.color, style.line, 1.5)
+    look: dict[str, Any] = {"marker": style.marker, "markersize": 6, "markerfacecolor": face, "color": style.color}
+    look |= {"linestyle": line, "linewidth": width, "elinewidth": 1.1, "capsize": 2}
+    axes.errorbar(x, mean, yerr=half if half.any() else None, **look)
 
 
 def draw_rows(axes: Axes, names: Sequence[str]) -> dict[str, int]:

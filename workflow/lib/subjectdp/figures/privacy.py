@@ -273,9 +273,8 @@ def _ticks(axes: Axes, ends: tuple[float, float, float], claims: list[float]) ->
         kept.append(low)
     axes.xaxis.set_major_locator(FixedLocator(sorted(kept)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: "none" if value >= edge * 0.999 else format_epsilon(value))
-    )
+    words = FuncFormatter(lambda value, _: "none" if value >= edge * 0.999 else format_epsilon(value))
+    axes.xaxis.set_major_formatter(words)
 
 
 def over_rounds(inputs: FigureInputs, name: str) -> Sheet:

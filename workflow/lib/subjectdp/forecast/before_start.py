@@ -1,15 +1,9 @@
 """What is known of a scenario's jobs before anything runs: their work, their resources, and what would stop them.
 
-The work of a run (items, steps, operations, core-seconds) chooses the time limit of its job, with a margin: operations
-are those of the model's default parameters, and the pace is that of one CPU core. Counts of data that have not been
-prepared are those of the files at hand, LEAF's, or those of ``data.expected`` and ``data.embedded``.
-
-Resources are GPUs as the site names them, time and memory by the run's size and the attempt. The Slurm profile
-(``workflow/profiles/slurm``) sets the environment variables that the site has not set. The rules read them in the
-submitting process and again in each job. Without the profile no GPU is requested.
-
-What stops a job: a missing path, a mini-batch larger than a silo, a figure that cannot be drawn. Nothing heavy is
-imported: the Snakefile reads this file.
+The work of a run chooses the time limit of its job, with a margin. Counts of data that have not been prepared are those
+of the files at hand, LEAF's, or those of ``data.expected`` and ``data.embedded``. The Slurm profile
+(``workflow/profiles/slurm``) sets the environment variables that the site has not set; the rules read them in the
+submitting process and again in each job. Nothing heavy is imported: the Snakefile reads this file.
 """
 
 from __future__ import annotations

@@ -24,9 +24,7 @@ _PASSING = (DownloadError, StorageError, WorkerError)
 
 @contextmanager
 def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
-    """Sends what the block prints or logs to ``path``, line by line: progress can be followed while it runs.
-
-    ``mode`` "a" keeps what is in the file.
+    """Sends what the block prints or logs to ``path``, line by line; ``mode`` "a" keeps what is in the file.
 
     A ``SubjectDPError`` ends the process with status 2 and one line, ``error: <message>``, in the log and on the
     console; the log says whether a next try would end the same (:func:`would_fail_again`). Any other exception leaves

@@ -81,9 +81,8 @@ def _acquire(lock: BaseFileLock, path: Path, wait_seconds: float, report: Callab
             owner = _recorded(path) or "another process"
         if left == 0.0:
             remove = f" (if none is alive, remove {path})" if isinstance(lock, SoftFileLock) else ""
-            raise LockedError(
-                f"{path.parent} is in use by {owner}{remove}: wait until it is done, or stop it, and start again."
-            )
+            told = "wait until it is done, or stop it, and start again"
+            raise LockedError(f"{path.parent} is in use by {owner}{remove}: {told}.")
         report(f"waiting for {owner}, which writes {path.parent}")
         patience = _REMINDER_SECONDS
 

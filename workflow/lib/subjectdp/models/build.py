@@ -44,6 +44,5 @@ def build_model(
         except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
             # RuntimeError: torch finds no memory for absurd sizes.
             reason = str(error).split("\n")[0][:300]
-            raise ModelError(
-                f"Expected model.parameters that {name!r} takes, got {in_words(overrides)}: {reason}."
-            ) from None
+            told = f"Expected model.parameters that {name!r} takes, got {in_words(overrides)}: {reason}."
+            raise ModelError(told) from None

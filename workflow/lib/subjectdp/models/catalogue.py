@@ -130,6 +130,4 @@ def model_names(kind: str | None = None) -> list[str]:
 
 def model_parameters(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """All parameters of a known model: its defaults, where ``overrides`` has no other value."""
-    return {key: overrides.get(key, parameter.default) for key, parameter in MODELS[name].parameters.items()} | dict(
-        overrides
-    )
+    return {key: parameter.default for key, parameter in MODELS[name].parameters.items()} | dict(overrides)

@@ -28,9 +28,8 @@ class EnglishNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, _EMBEDDING)
-        self.layers = nn.Sequential(
-            nn.Linear(SEEN * _EMBEDDING, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, OUTPUTS), nn.ReLU()
-        )
+        first, second = nn.Linear(SEEN * _EMBEDDING, _HIDDEN), nn.Linear(_HIDDEN, OUTPUTS)
+        self.layers = nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
 
     def forward(self, characters: Tensor) -> Tensor:
         outputs: Tensor = self.layers(self.embedding(characters[:, -SEEN:]).flatten(1))

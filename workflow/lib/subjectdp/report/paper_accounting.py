@@ -26,10 +26,8 @@ from subjectdp.io.atomic import write_frame
 from subjectdp.plan.plan import Accountant, FederationFacts, Horizontal, PlanSettings, PrivacyPlan, PrivacyUnit
 from subjectdp.report.targets import Setting, Target
 
-COLUMNS = (
-    *("target", "metric", "value", "epsilon_published", "epsilon_sound", "epsilon_sound_subject"),
-    *("epsilon_lower", "note"),
-)
+_EPSILONS = ("epsilon_published", "epsilon_sound", "epsilon_sound_subject", "epsilon_lower")
+COLUMNS = ("target", "metric", "value", *_EPSILONS, "note")
 METRICS = ("rounds_executed", "noise_ratio", "noise_growth", "epsilon", "local_epsilon")
 """Metrics of targets that are computed here (``epsilon``: claims of algorithms, not the rows of a table)."""
 

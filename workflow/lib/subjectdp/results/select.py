@@ -181,9 +181,8 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     notes = ["Runs with a given noise multiplier left out: no ε was their target"] if given.any() else []
     sound = sound[~given]
     if (sound["unit"] == "").all():
-        raise expected(
-            "privacy.noise_multiplier of the runs", "given", "null for some, which have a target ε", DataError
-        )
+        allowed = "null for some, which have a target ε"
+        raise expected("privacy.noise_multiplier of the runs", "given", allowed, DataError)
     if "noise_subjects" not in vary:
         sound, told = _one_noise(sound)
         notes += told

@@ -271,16 +271,9 @@ def listed_silos(options: argparse.Namespace) -> str | None:
 
 
 def schedule_of(options: argparse.Namespace) -> Schedule:
-    return Schedule(
-        rounds=options.rounds,
-        steps=options.steps_per_round,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        sampling_probability=options.sampling_probability,
-        sampling=options.sampling,
-        max_items_per_subject=options.max_items_per_subject,
-        silos_per_subject=options.silos_per_subject,
-    )
+    same = ("rounds", "epochs", "batch_size", "sampling_probability", "sampling")
+    same += ("max_items_per_subject", "silos_per_subject")
+    return Schedule(steps=options.steps_per_round, **{name: getattr(options, name) for name in same})
 
 
 def _check_ranges(options: argparse.Namespace) -> None:
@@ -335,16 +328,13 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
     batch = options.batch_size
     if batch is not None and batch > min(facts.items):
         raise expected("--batch-size", batch, f"at most {min(facts.items)}, the items of the smallest silo")
+    same = ("epsilon", "delta", "noise_multiplier", "own_noise_only", "colluding_silos")
     return replace(
         scheduled_settings(chosen, facts, schedule_of(options)),
         mode=AccountingMode(options.mode),
         horizontal=Horizontal(options.horizontal),
-        epsilon=options.epsilon,
-        delta=options.delta,
-        noise_multiplier=options.noise_multiplier,
         accountant=Accountant(options.accountant),
-        own_noise_only=options.own_noise_only,
-        colluding_silos=options.colluding_silos,
+        **{name: getattr(options, name) for name in same},
     )
 
 

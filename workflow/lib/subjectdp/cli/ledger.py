@@ -192,10 +192,7 @@ def recorded(results: Path, name: str) -> tuple[dict[str, Any], PrivacyPlan]:
 
 
 def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan, bool]]:
-    """Run id and plan of a scenario's runs, and whether their data have no subject ids.
-
-    Raises DataError where a partition has not been made.
-    """
+    """Run id and plan of a scenario's runs, and whether there are no subject ids; DataError without a partition."""
     for run in load_scenario(files).runs:
         folder = results / "partitions" / run.partition_id
         if not folder.is_dir():

@@ -172,10 +172,7 @@ def mechanism_of(run: RunSections) -> Mechanism:
 
 
 def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettings:
-    """The privacy and schedule settings of a run whose unread keys are at their defaults (``resolve``).
-
-    Settings with the name and the meaning of a key are taken from it; the others are translated here.
-    """
+    """The privacy and schedule settings of a resolved run: keys of the same name and meaning, others translated."""
     joint, training, accountant = run.joint, run.training, run.privacy.accountant
     integers = joint.noise == NoiseDistribution.SKELLAM and accountant == Accountant.RDP
     steps = 1 if training.local_steps is None else training.local_steps

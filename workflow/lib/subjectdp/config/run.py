@@ -25,11 +25,7 @@ from subjectdp.plan.plan import AccountingMode, Horizontal, NoiseDistribution, P
 
 
 class RunConfig(RunSections):
-    """One training run, in canonical form (:mod:`config.resolve`).
-
-    Ranges are checked by field, combinations by :func:`check_run`; then defaults that depend on other keys are filled
-    in, once and for all.
-    """
+    """One training run, in canonical form: fields and combinations are checked, then defaults filled in, for good."""
 
     @model_validator(mode="after")
     def _check_and_resolve(self) -> Self:
@@ -207,10 +203,6 @@ def _source(data: DataConfig) -> Iterator[Rule]:
 
 
 def _partition(run: RunSections) -> Iterator[Rule]:
-    """An inherent split needs silos in the source; a split that ignores subjects can bound none of their silos.
-
-    Subject-level algorithms need data that say whose an item is.
-    """
     partition, data, mechanism = run.partition, run.data, resolve.mechanism_of(run)
     held, kind = partition.silos_per_subject, resolve.distribution_of(run)
     key, when = "partition.silos_per_subject", f"when partition.distribution is {kind}"

@@ -268,11 +268,7 @@ def load_scenario(paths: Sequence[Path | str] | Path | str, given: Mapping[str, 
 
 
 def load_scenario_from_mapping(*contents: Mapping[str, Any]) -> Scenario:
-    """Checks and expands scenario files that have been read already, later ones over earlier ones.
-
-    Raises ConfigError with a line for each problem in any run of the sweep: unknown keys, values out of range,
-    combinations that do not fit.
-    """
+    """Checks and expands scenario files that were read already; ConfigError with a line for each problem in any run."""
     for content in contents:
         if not isinstance(content, Mapping):
             raise expected("the scenario", type(content).__name__, "a mapping (key: value)")

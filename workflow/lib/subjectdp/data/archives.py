@@ -106,10 +106,7 @@ def _archive(path: Path, members: list[Member], largest: int, packed: zipfile.Zi
 
 
 def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
-    """The text in a plain file, a gzip file, or a zip file with exactly one ``.txt``.
-
-    DataError for another file, and for one that holds no text or a web page.
-    """
+    """The text in a plain or gzip file, or in a zip file's one ``.txt``; DataError for another file, or a web page."""
     if not path.is_file():
         raise DataError(f"{path} does not exist: expected a .txt, .gz or .zip file.")
     try:
@@ -137,10 +134,7 @@ def refuse_web_page(start: bytes, path: Path) -> None:
 
 
 def find_text(folder: Path, names: Iterable[str]) -> Path:
-    """The text in a folder: by name (plain, ``.gz``, ``.zip``), else its only .txt or .txt.gz, else its only .zip.
-
-    DataError if there is none, or several candidates.
-    """
+    """A folder's text: by name (plain, ``.gz``, ``.zip``), else its only .txt or .txt.gz, or .zip; DataError."""
     for name in names:
         for packing in ("", ".gz", ".zip"):
             if (folder / f"{name}{packing}").is_file():

@@ -106,10 +106,7 @@ def _check_values(content: Content) -> None:
 
 
 def most_copies(content: Content) -> int:
-    """The most equal items of one subject, labels aside: 2 where LEAF lists a writer's first image twice.
-
-    1 for text, whose items are windows that overlap.
-    """
+    """The most equal items of one subject, labels aside: 2 where LEAF lists an image twice, 1 for text (windows)."""
     if content.kind == TEXT:
         return 1
     most = 1

@@ -205,8 +205,7 @@ def _speech_lines(role: Role, speech: list[str], dice: Dice, odd: bool) -> list[
 
 
 def _direction(name: str, dice: Dice, odd: bool) -> list[str]:
-    """Now and then a stage direction: one in two columns is discarded, one far to the right counts as speech; in the
-    odd layout one that begins with < ends the speech."""
+    """Now and then: in two columns it is discarded, far right it is speech, in the odd layout it ends the speech."""
     fate = dice.roll()
     if odd:
         return [f"<Exit {name}"] if fate < 0.05 else []

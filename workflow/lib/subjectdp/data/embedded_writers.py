@@ -330,10 +330,7 @@ def _rasterise(path: Path, characters: list[str]) -> NDArray[np.bool_]:
 
 
 def thin(bitmaps: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Skeletons of a stack of bitmaps (n, h, w): the parallel thinning of Zhang and Suen (CACM 27(3), 1984).
-
-    Every connected piece (8-neighbourhood) keeps at least one pixel and stays connected.
-    """
+    """Skeletons of bitmaps (n, h, w), thinned as by Zhang and Suen (CACM 27(3), 1984); every piece stays, connected."""
     tables, image = _thinning_tables(), bitmaps.astype(np.uint8)
     while True:
         before = int(image.sum())

@@ -127,10 +127,7 @@ def relabel(hex_class: str, name: str) -> int:
 
 
 def group_by_writer(writers: list[str], duplicate_first: bool) -> tuple[Integers, Integers, list[str]]:
-    """Order of the images by writer (stable), items of each writer, and the writers in order of appearance.
-
-    With ``duplicate_first`` the first image of each writer but the first comes twice in a row (LEAF's bug).
-    """
+    """Order by writer (stable), items of each, and writers by appearance; ``duplicate_first``: LEAF's bug."""
     places: dict[str, list[int]] = {}
     for index, writer in enumerate(writers):
         places.setdefault(writer, []).append(index)

@@ -29,10 +29,7 @@ _UNSIGNED_BYTE = 0x08
 
 
 def load_upstream(folder: Path) -> Content:
-    """The four files of Fashion-MNIST in ``folder``: all images, those of the training files first.
-
-    The parts are pooled and split anew, as in the joint-noise paper. Raises DataError for a missing or damaged file.
-    """
+    """All images of the four files in ``folder``, training files first (pooled, as in the paper); or DataError."""
     images, labels = [], []
     for part in PARTS:
         pictures = read_idx(folder / IMAGES.format(part), 3)

@@ -25,10 +25,7 @@ _WHOLE = re.compile(r"([+-]?)0*(\d+?)(?:\.0+)?", re.ASCII)
 
 
 def check_name(name: str, kind: str, where: str) -> None:
-    """DataError unless ``name`` is short, visible, printable (no control, format or surrogate character) and no path.
-
-    Messages call it ``kind`` and say ``where`` it was found.
-    """
+    """DataError, with ``kind`` and ``where``, unless ``name`` is short, visible, printable and no path."""
     good = 0 < len(name) <= LONGEST_NAME and name.isprintable() and name.strip() != ""
     if not good or "/" in name or "\\" in name or name in (".", ".."):
         allowed = f"1 to {LONGEST_NAME} printable characters without path separators"

@@ -239,10 +239,7 @@ def _facts(partition: Partition, settings: PartitionConfig, seed: int, before_ca
 
 
 def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[str]) -> pd.DataFrame:
-    """One row per subject: id, items of each part, number of silos that hold it, most items in one silo.
-
-    ``train_items`` counts the items after the cap, ``dropped_items`` those that the cap removed.
-    """
+    """A row a subject: id, items of each part (train: after the cap), those dropped, silos, most items in one."""
     kept, before_cap = np.unique(splits.train_subjects, return_counts=True)
     size = len(subject_ids)
     _, owner, sizes = partition.groups()
@@ -263,11 +260,7 @@ def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[st
 
 
 def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunConfig) -> Partition:
-    """Take the subjects, split their items, spread them over the silos, and write the partition folder.
-
-    Raises ConfigError as :func:`partition_subjects`, DataError for corrupt data, or fewer subjects than
-    ``data.subjects``.
-    """
+    """Takes and splits the subjects, spreads their items, writes the folder; ConfigError, DataError for the data."""
     prepared = load_prepared(prepared_folder, verify=True)
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)

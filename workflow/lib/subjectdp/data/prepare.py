@@ -91,10 +91,7 @@ def prepare_dataset(
 
 
 def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
-    """Parses the source of ``data``: LEAF's JSON or a table at ``data.path``, or upstream files in ``folder``.
-
-    ``decode``: False leaves pixels zero where only counts are wanted.
-    """
+    """The content of a source: LEAF's JSON or a table at ``data.path``, or ``folder``; ``decode`` False: for counts."""
     if data.source == Source.LEAF_JSON:
         path, kind = _path_in_place(data), DATASETS[data.dataset].kind
         form = leaf_tables.form_of(path)
@@ -128,10 +125,8 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
 def inspect_source(data: DataConfig) -> dict[str, Any]:
     """Counts of a source without preparing it, JSON-able: those of ``count_content`` and dataset, source, notes, time.
 
-    ``data.path``: for ``leaf_json`` a folder, zip or JSON file; for ``table`` the CSV or parquet file; for ``upstream``
-    a folder with the files of config/datasets.yaml (of Shakespeare the e-text itself will do, plain, gzip or zip); for
-    ``embedded`` a folder with generated files, or None to generate them into a temporary folder. FEMNIST's images are
-    hashed but not decoded.
+    Of Shakespeare the e-text itself will do (plain, gzip or zip); without ``data.path`` embedded files are generated
+    into a temporary folder. FEMNIST's images are hashed but not decoded.
     """
     with tempfile.TemporaryDirectory() as temporary:
         if data.path is None and data.source == Source.EMBEDDED:

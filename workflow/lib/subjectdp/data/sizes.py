@@ -90,10 +90,7 @@ def _sizes_of_leaf(path: Path, changed: int) -> tuple[int, ...] | None:
 
 
 def table_sizes(path: str, subject: str | Sequence[str] | None) -> tuple[int, ...] | None:
-    """Rows of each subject of a table in text; None where it is no such file, a large one, or one that cannot be read.
-
-    Without a subject each row is its own.
-    """
+    """Rows of each subject (None: each row is its own) of a table in text; None if none, large, or not to be read."""
     file, columns = Path(path), (subject,) if isinstance(subject, str) else tuple(subject or ())
     text = file.suffix.lower() in (".csv", ".tsv", ".txt", ".gz")
     if not text or not file.is_file() or file.stat().st_size > _MOST:

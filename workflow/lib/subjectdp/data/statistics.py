@@ -172,10 +172,8 @@ def silo_counts(seed: int, items: Integers, silos: int = SILOS, alpha: float = 1
 def simulate_batches(seed: int, counts: Integers, batch_size: int, rounds: int = 1, setting: str = "") -> pd.DataFrame:
     """Draws mini-batches of fixed size for ``rounds`` epochs of every silo and counts what they hold.
 
-    ``counts`` is int (silos, subjects): items of each subject at each silo. An epoch of a silo is
-    ceil(items / batch_size) mini-batches. Returns one row per mini-batch: setting (category), silo, step
-    (counted on over the rounds), items, subjects (distinct) and largest_group (Z). ConfigError for a batch larger than
-    a silo.
+    ``counts``: int (silos, subjects), items of each. One row per mini-batch: setting (category), silo, step (counted on
+    over the rounds), items, subjects (distinct), largest_group (Z). ConfigError for a batch larger than a silo.
     """
     smallest = int(counts.sum(axis=1).min())
     if not 1 <= batch_size <= smallest:
@@ -208,10 +206,7 @@ def simulate_setting(seed: int, setting: Setting, items: Integers | None = None)
 
 
 def paper_scale_statistics(seed: int, shakespeare_items: Integers | None = None) -> pd.DataFrame:
-    """The mini-batches of all of the papers' settings: setting, silo, step, items, subjects, largest_group.
-
-    ``shakespeare_items``: the real items of each subject (:func:`train_counts`), where they are at hand.
-    """
+    """The mini-batches of all settings, with ``shakespeare_items`` (:func:`train_counts`) where they are at hand."""
     override = {"shakespeare": shakespeare_items}
     frames = {each.name: simulate_setting(seed, each, override.get(each.name)) for each in all_settings()}
     for frame in frames.values():

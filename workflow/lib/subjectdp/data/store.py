@@ -79,10 +79,7 @@ class PreparedData(Content):
         return found.astype(np.int64)
 
     def most_frequent_share(self, items: Addresses) -> float:
-        """The share of the items' most frequent class: the accuracy of a model that always predicts it.
-
-        0 where labels are numbers: what a constant explains of their variance.
-        """
+        """The accuracy of a model that always predicts the items' most frequent class; 0 where labels are numbers."""
         if self.classes == 0:
             return 0.0
         return float(np.bincount(self.labels_of(items)).max() / len(items))
@@ -91,14 +88,8 @@ class PreparedData(Content):
         """The data of the first ``count`` subjects (Small-FEMNIST: 350); DataError if there are fewer."""
         if not 1 <= count <= self.subjects:
             raise expected("data.subjects", count, f"1..{self.subjects} (the data set's subjects)", DataError)
-        return replace(
-            self,
-            subject_ids=self.subject_ids[:count],
-            groups=self.groups[:count],
-            first_items=self.first_items[:count],
-            items=self.items[:count],
-            silos=self.silos[:count] if self.own_subjects else self.silos,
-        )
+        columns = ["subject_ids", "groups", "first_items", "items", *(["silos"] if self.own_subjects else [])]
+        return replace(self, **{name: getattr(self, name)[:count] for name in columns})
 
 
 def write_prepared(
@@ -109,10 +100,7 @@ def write_prepared(
     test_fraction: float,
     input_fingerprint: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Checks ``content`` and writes the folder; returns its meta, with ``inputs`` and ``input_fingerprint`` as given.
-
-    ``inputs``: the source files, each with ``file``, ``sha256`` and ``bytes``.
-    """
+    """Checks ``content``, writes the folder and returns its meta, with inputs and fingerprint as given."""
     check_content(content)
     meta = {
         "format": FORMAT_VERSION,
@@ -133,10 +121,7 @@ def write_prepared(
 
 
 def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
-    """Opens a prepared folder; DataError if a file is missing, truncated or changed.
-
-    Always hashes the small files; hashes the features only with ``verify``, otherwise compares their size.
-    """
+    """Opens a prepared folder; DataError if a file is missing or changed (features: by hash with ``verify``)."""
     folder = Path(folder)
     meta = read_index(folder / _INDEX, FORMAT_VERSION)
     features = checked_file(folder / "features.npy", meta, hashed=verify)

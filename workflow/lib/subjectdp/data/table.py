@@ -45,16 +45,11 @@ Columns = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What a table's columns are, beside label, subject and silo.
+    """What a table's columns are, beside label, subject and silo: keys of the section ``data``.
 
-    Attributes:
-        columns: the features, where not all other columns are.
-        drop: columns that are none.
-        missing: cells without a value: ``"refuse"`` the table; ``"drop"`` such rows; ``"indicator"``: 0 in the feature,
-            and 1 in one of its own that says so (in words: 0 in all of its columns).
-        ranges: of features in numbers, and of a label in numbers: public least and largest values. The feature is
-            scaled to [0, 1], values beyond are cut off.
-        task: the label is a class, or a number; None: told by the label, where that is clear.
+    ``missing``: ``"refuse"`` the table; ``"drop"`` such rows; ``"indicator"``: 0, and 1 in a feature of its own (in
+    words: 0 in all). ``ranges``: public least and largest values of numbers, scaled to [0, 1] and cut off there.
+    ``task`` None: told by the label, where that is clear.
     """
 
     columns: Sequence[str] = ()
@@ -349,9 +344,7 @@ def _ending(path: Path) -> str:
 
 
 def _csv(path: Path) -> tuple[pd.DataFrame, bool]:
-    """All cells as text, missing ones as None; whether commas part them. A blank line is no row, a short row's rest is
-    missing.
-    """
+    """Cells as text, missing ones (and a short row's rest) as None, without blank lines; whether commas part them."""
     try:
         opened = gzip.open if path.suffix.lower() == ".gz" else open
         with opened(path, "rt", encoding="utf-8-sig") as lines:
@@ -368,10 +361,7 @@ def _csv(path: Path) -> tuple[pd.DataFrame, bool]:
 
 
 def _with_decimal_points(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """Decimal commas as points, in columns where every cell of all files is such a number.
-
-    Raises DataError for a column that could hold thousands or decimals.
-    """
+    """Decimal commas as points, where all of a column's cells are such numbers; DataError where it may be thousands."""
     read = pd.DataFrame({name: _cells(frame[name]) for name in frame.columns})
     pointed = any(not read[name].equals(frame[name]) and read[name].str.fullmatch(_POINT).any() for name in read)
     for name in read.columns:

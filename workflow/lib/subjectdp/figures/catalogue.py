@@ -77,10 +77,7 @@ def caption(name: str) -> Path:
 
 
 def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Path]:
-    """Builds a figure and writes its files into ``folder``; returns all paths written.
-
-    Raises DataError for an unknown figure, for missing or damaged inputs, and if there is nothing to draw.
-    """
+    """Writes a figure's files into ``folder``; returns their paths. DataError if unknown, damaged or empty."""
     from subjectdp.figures.panels import write_sheet  # matplotlib: too heavy for the Snakefile
 
     return write_sheet(build_figure(name, inputs), folder, drawn_by(name))

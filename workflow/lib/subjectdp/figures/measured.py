@@ -104,11 +104,7 @@ def _audit_panel(key: str, heading: str, findings: pd.DataFrame) -> Panel:
 
 
 def counterexample(inputs: FigureInputs, name: str) -> Sheet:
-    """Variance of the released sum and ε over the local steps, claimed, released, and an attack's bound.
-
-    Draws the cases of ``auditing.counterexample`` with the most frequent number of silos and sampling probability; the
-    others are in the scenario's table. Raises DataError for an empty table.
-    """
+    """Variance of the sum and ε over local steps, at the most frequent silos and sampling probability."""
     table = inputs.read("counterexample", CASE_COLUMNS)
     counts = table.groupby(["silos", "sampling_probability"]).size()
     silos, probability = counts.sort_values(kind="stable").index[-1]
@@ -220,10 +216,7 @@ def _at_the_end(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
 
 
 def noise(inputs: FigureInputs, name: str) -> Sheet:
-    """Noise on the averaged gradient in clip norms: as planned, and as measured in two rounds.
-
-    A panel for the runs' own schedule and one for the papers'; a row per algorithm. DataError for several ε.
-    """
+    """Noise on the averaged gradient, planned and measured: own schedule and the papers'; DataError for several ε."""
     table = inputs.read("noise", NOISE_COLUMNS)
     if table["epsilon"].nunique() > 1 or table.duplicated(["dataset", "label", "schedule"]).any():
         allowed = "one ε, and each algorithm once a data set and schedule; select them for this figure"

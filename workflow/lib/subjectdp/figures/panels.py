@@ -96,10 +96,7 @@ def figure_style() -> Iterator[None]:
 
 
 def styles_for(labels: Iterable[str]) -> dict[str, Style]:
-    """The style of each label; unknown algorithms get spare styles in the order of their names.
-
-    Predicted noise does not change an algorithm's style.
-    """
+    """The style of each label, with or without predicted noise; unknown ones get spare styles in the order of names."""
     names = sorted(set(labels))
     unknown = sorted({algorithm_label(name) for name in names} - ALGORITHM_STYLES.keys())
     spare = {name: _SPARE[index % len(_SPARE)] for index, name in enumerate(unknown)}
@@ -211,12 +208,7 @@ def stacked(sheets: Sequence[tuple[str, Sheet]]) -> Sheet:
 
 
 def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path]:
-    """Writes ``<name>.{svg,png,pdf,csv,json}``.
-
-    ``source``: what drew it, kept in the PNG files (``catalogue.drawn_by``).
-
-    Returns their paths. Raises DataError for a sheet without panels.
-    """
+    """Writes ``<name>.{svg,png,pdf,csv,json}``; ``source`` is kept in the PNG. DataError for a sheet without panels."""
     if not sheet.panels:
         raise expected(f"panels of {sheet.name}", "none", "at least one (no run fits this figure)", DataError)
     folder = Path(folder)

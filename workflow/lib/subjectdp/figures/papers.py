@@ -280,10 +280,7 @@ def _binned(table: pd.Series | pd.DataFrame) -> tuple[Any, int]:
 def histogram(
     values: pd.DataFrame, quantity: str, style: Style, mean: float, paper: float | None = None
 ) -> Callable[[Axes], None]:
-    """Draws bars over the values of a quantity (a key of :data:`AXIS_LABELS`), with error bars if they are few.
-
-    A solid line stands at ``mean``, a dotted one at the number that a ``paper`` prints.
-    """
+    """Bars over the values of a quantity, a line at ``mean``, a dotted one at the number that a ``paper`` prints."""
     width = int(str(values.index.name or 1))
     x, height = values["x"].to_numpy(dtype=float) + (width - 1) / 2, values["mean"].to_numpy(dtype=float)
 

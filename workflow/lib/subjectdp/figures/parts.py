@@ -30,10 +30,7 @@ def by_dataset(runs: pd.DataFrame) -> list[pd.DataFrame]:
 def dataset_panel(
     rows: pd.DataFrame, key: str, draw: Callable[[Axes], None], values: pd.DataFrame, words: str = "", **more: Any
 ) -> Panel:
-    """A panel of one data set's ``rows`` (columns dataset and synthetic).
-
-    ``words`` follow the data set's name in the heading; ``more`` are further fields of the panel.
-    """
+    """A panel of one data set's ``rows``; ``words`` follow its name in the heading, ``more`` are further fields."""
     dataset = str(rows["dataset"].iloc[0])
     synthetic = bool(rows["synthetic"].any())
     if "setting" in rows and of_numbers(rows):
@@ -156,10 +153,7 @@ def rounds_axis(axes: Axes, values: pd.DataFrame, label: str = "training round")
 def privacy_legend(
     runs: pd.DataFrame, styles: dict[str, Style], series: str = "label", order: Iterable[str] = ()
 ) -> tuple[LegendEntry, ...]:
-    """An entry for each series: its name, and below it the ε that it claims and guarantees.
-
-    ``order``: of the series, else that of the algorithms.
-    """
+    """For each series (in ``order``, else as algorithms) its name, and below it the ε that it claims and guarantees."""
     return tuple(
         LegendEntry(f"{name}\n{privacy_note(runs[runs[series] == name])}", styles[name])
         for name in order or in_order(runs[series])
@@ -202,10 +196,7 @@ def curve_values(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: 
 def curve_panel(
     runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles: dict[str, Style], series: str = "label", **more: Any
 ) -> Panel:
-    """A panel of ``metric`` over rounds for the runs of one data set; ``more`` as of :func:`dataset_panel`.
-
-    Panels of one metric and data set share their y-range.
-    """
+    """``metric`` over rounds for one data set's runs; panels of one metric and data set share their y-range."""
     quantity = METRICS[metric][0]
     values = curve_values(runs, rounds, metric, series)
     classes = quantity == "accuracy" and not of_numbers(runs)

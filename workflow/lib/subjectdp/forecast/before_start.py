@@ -177,10 +177,7 @@ class ClusterSettings:
     light_jobs_local: bool  # the submitting process makes tables and figures
 
     def minutes_of(self, run: RunConfig, attempt: int) -> int:
-        """Time limit of a training in minutes: its forecast, with a margin; grows with the attempt.
-
-        Runs that share a job one after another ask for the job's time together.
-        """
+        """Minutes that a training asks for: its forecast with a margin, by attempt; shared jobs ask together."""
         least = LEAST_MINUTES if self.group_of(run) is None else math.ceil(LEAST_MINUTES / self.runs_per_job)
         size = size_class(run)
         pace = self.gpu_pace[size] if gpus(run) and self.gpu[size] != "none" else 1
@@ -217,10 +214,7 @@ def gpus(run: RunConfig) -> int:
 
 
 def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSettings:
-    """The settings in the environment variables ``SUBJECTDP_SLURM_*``; an empty variable counts as unset.
-
-    Raises ConfigError for a variable that cannot be read, with the allowed values, and for one that nothing reads.
-    """
+    """The settings in ``SUBJECTDP_SLURM_*`` (empty: unset); ConfigError for one that nothing reads or can read."""
     values = {key.removeprefix(PREFIX): value for key, value in environment.items() if value}
     for key in environment:
         if key.startswith(PREFIX) and key.removeprefix(PREFIX) not in KNOWN:
@@ -285,10 +279,7 @@ _SLACK = 1.1  # by which a silo may be larger than the expected number of items 
 
 
 def check_before_start(scenario: Scenario, results: str = places.RESULTS, files: Sequence[Path | str] = ()) -> None:
-    """Raises ConfigError with a line for each problem of data or partitions not yet in ``results``, or of a figure.
-
-    ``files`` are the scenario's; the error names the place in them.
-    """
+    """ConfigError, with places in ``files``, for problems of data or partitions not yet made, or of a figure."""
     problems = [*_missing_paths(scenario, results), *_large_batches(scenario, results), *undrawable_figures(scenario)]
     with error_located_in(files):
         raise_all(problems)
@@ -321,10 +312,7 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
 
 
 def unread_variables(files: Sequence[Path | str], environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """A line for each variable SUBJECTDP_* that is set and that neither the workflow nor a scenario reads.
-
-    ``files``: scenarios beside those in config/scenarios.
-    """
+    """A line for each variable SUBJECTDP_* that is set and that neither workflow nor scenarios (``files``) read."""
     given = [Path(file) for file in (*files, *Path("config/scenarios").glob("*.yaml"))]
     texts = "".join(file.read_text(encoding="utf-8", errors="replace") for file in given if file.is_file())
     known = {*_VARIABLES, *(PREFIX + name for name in KNOWN), *re.findall(r"\$\{(SUBJECTDP_\w+)", texts)}

@@ -72,9 +72,8 @@ class Forecast:
 def forecast(scenario: Scenario, results: str = places.RESULTS, on_progress: Progress | None = None) -> list[Forecast]:
     """One row for each set of runs that differ only in their seed, in the scenario's order.
 
-    Nothing is fetched, prepared or trained. Calibrated noise and ε are kept in the results' cache: the runs find the
-    noise there, a second forecast both. The reason why a run will not start is in ``problem``.
-    ``on_progress``: called after each row with the rows that are done and their number.
+    Nothing is fetched, prepared or trained. Calibrated noise and ε are kept in the results' cache. ``on_progress``:
+    called after each row with the rows that are done and their number.
     """
     families: dict[str, list[RunConfig]] = {}
     for run in scenario.runs:
@@ -218,10 +217,8 @@ def _refused(rows: Sequence[Forecast]) -> list[str]:
 def federation_of(run: RunConfig, results: str = places.RESULTS) -> tuple[Partition, str]:
     """The run's federation and where it comes from: :data:`PARTITION`, :data:`PREPARED` or :data:`COUNTS`.
 
-    From prepared data it is the partition that the workflow will make. From expected counts it has the configuration's
-    number of subjects, each with the mean number of items, spread over the silos as the partition will be.
-
-    Raises DataError for corrupt files, ConfigError for an impossible partition, for instance with an empty silo.
+    From prepared data it is the partition that the workflow will make, from expected counts one of subjects with the
+    mean number of items. DataError for corrupt files, ConfigError for an impossible partition.
     """
     if Path(places.partition_file(run.partition_id, "partition.json", results)).is_file():
         return load_partition(places.partition_dir(run.partition_id, results)), PARTITION

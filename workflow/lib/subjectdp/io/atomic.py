@@ -66,10 +66,7 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
 
 
 def _why_not_written(error: OSError, target: Path) -> str | None:
-    """The reason in words; None if the error is not about writing ``target``.
-
-    numpy and pyarrow raise some errors of a full disk without an errno.
-    """
+    """The reason in words, also without an errno (numpy, pyarrow); None if it is not about writing ``target``."""
     if error.errno in (errno.EACCES, errno.EPERM) and not _beside(error.filename, target):
         return None
     if error.errno is None and _free_bytes(target.parent) < _CHUNK:

@@ -126,10 +126,7 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Notes SIGTERM and SIGINT in the request that it yields, as long as the block lasts.
-
-    Outside of the main thread, where Python allows no signal handlers, the request never comes.
-    """
+    """Notes SIGTERM and SIGINT in the request that it yields, for the block; only in the main thread."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

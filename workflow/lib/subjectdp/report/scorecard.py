@@ -366,10 +366,9 @@ def _values(side: Side, metric: str) -> pd.Series:
 
 
 def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) -> select.Estimate | None:
-    """The lead, or the difference in per cent of the other side, over common seeds.
+    """The lead, or the difference in per cent, over common seeds (of means where none); None if the other is 0.
 
-    Of the means, without an interval, where there are none. At equal rounds the other side's accuracy is that of its
-    last evaluated round up to the first's. None if it is 0, so that no percentage exists.
+    At equal rounds the other side's accuracy is that of its last evaluated round up to the first's.
     """
     one, two = _values(first, target.metric), _values(other, target.metric)
     if target.metric == "accuracy_at_equal_rounds":

@@ -130,10 +130,7 @@ def guarantees(rows: pd.DataFrame) -> str:
 
 
 def privacy_note(rows: pd.DataFrame) -> str:
-    """The ε that one algorithm's runs claim and guarantee, as one line of a legend; slashes separate data sets.
-
-    A star marks a mere claim, a dagger (:data:`CONDITIONAL_MARK`) a subject's ε that is conditional.
-    """
+    """The ε that one algorithm's runs claim (*) and guarantee (†: conditionally), with slashes between data sets."""
     claimed = set(claimed_units(rows))
     if claimed == {""}:
         return "no privacy"
@@ -159,12 +156,9 @@ def _spread(rows: pd.DataFrame, column: str) -> str:
 def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
     """The runs in sound mode of one setting except for the columns ``vary``, and notes on what was left out.
 
-    Columns added to those of runs.parquet: ``name`` (the algorithm's label without the mark of predicted noise),
-    ``unit`` (that its ε is for; empty: no privacy), ``epsilon_stated`` (that the noise was calibrated to, at that unit;
-    of the subjects that predicted noise is for), and ``noise_subjects`` (the number of subjects that the noise is for).
-
-    Runs without privacy have no mode and are always kept. Raises DataError for no sound run, or several
-    settings of one algorithm and place.
+    Added columns: ``name`` (the algorithm's label), ``unit`` (that its ε is for; empty: no privacy), ``epsilon_stated``
+    (that the noise was calibrated to, at that unit), ``noise_subjects`` (the number of subjects that the noise is for).
+    Runs without privacy are kept. DataError for no sound run, or several settings of one algorithm and place.
     """
     runs = runs.assign(unit=claimed_units(runs))
     sound = runs[(runs["mode"] == "sound") | (runs["unit"] == "")]

@@ -271,8 +271,8 @@ def listed_silos(options: argparse.Namespace) -> str | None:
 
 
 def schedule_of(options: argparse.Namespace) -> Schedule:
-    same = ("rounds", "epochs", "batch_size", "sampling_probability", "sampling")
-    same += ("max_items_per_subject", "silos_per_subject")
+    same = ["rounds", "epochs", "batch_size", "sampling_probability", "sampling"]
+    same += ["max_items_per_subject", "silos_per_subject"]
     return Schedule(steps=options.steps_per_round, **{name: getattr(options, name) for name in same})
 
 

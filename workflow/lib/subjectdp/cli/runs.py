@@ -40,18 +40,14 @@ def runs(options: argparse.Namespace) -> int:
     names = {*ALGORITHMS, *(f"{known}:{each}" for known in ALGORITHMS for each in algorithm(known).variants if each)}
     if options.algorithm not in (None, *names):  # a mistake, not an empty list
         raise unknown("algorithm", options.algorithm, names)
-    listed = _listed(options, Path(options.results))
+    results, runs = Path(options.results), load_scenario(options.scenario).runs if options.scenario else None
+    found = recorded_runs(results) if runs is None else (scenario_run(run, results) for run in runs)
+    listed = [run for run in found if _fits(run, options)]
     if options.json:
         print_json([vars(run) for run in listed])
     else:
         _print(listed)
     return int(any(run.state is State.BROKEN for run in listed))
-
-
-def _listed(options: argparse.Namespace, results: Path) -> list[RunFolder]:
-    runs = load_scenario(options.scenario).runs if options.scenario else None
-    found = recorded_runs(results) if runs is None else (scenario_run(run, results) for run in runs)
-    return [run for run in found if _fits(run, options)]
 
 
 def _print(runs: list[RunFolder]) -> None:

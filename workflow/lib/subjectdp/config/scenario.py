@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -442,9 +443,5 @@ def _accepted(key: str, wanted: Any) -> list[Any]:
 
 def _value(run: RunConfig, key: str) -> Any:
     if key == "algorithm":
-        parts = (run.algorithm.name, run.algorithm.variant)
-        return tuple(part for part in parts if part is not None)
-    value: Any = run
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
+        return tuple(filter(None, (run.algorithm.name, run.algorithm.variant)))
+    return attrgetter(key)(run)

@@ -42,16 +42,10 @@ def load_upstream(folder: Path) -> Content:
     """The 51 zip files in ``folder``; each region is a silo. Raises DataError for a missing or damaged file."""
     tables = [read_region(folder / file_name(region)) for region in REGIONS]
     features = np.concatenate([encode(table) for table in tables])
-    return Content(
-        dataset="acs_income",
-        kind=VECTOR,
-        features=features,
-        labels=np.concatenate([(table["PINCP"] > THRESHOLD).to_numpy(dtype=np.uint8) for table in tables]),
-        classes=2,
-        silo_names=tuple(region.upper() for region in REGIONS),
-        silos=np.repeat(np.arange(len(REGIONS), dtype=np.int16), [len(table) for table in tables]),
-        **single_items(len(features)),
-    )
+    labels = np.concatenate([(table["PINCP"] > THRESHOLD).to_numpy(dtype=np.uint8) for table in tables])
+    silos = np.repeat(np.arange(len(REGIONS), dtype=np.int16), [len(table) for table in tables])
+    facts = single_items(len(features)) | {"silo_names": tuple(region.upper() for region in REGIONS), "silos": silos}
+    return Content("acs_income", VECTOR, features, labels, classes=2, **facts)
 
 
 def file_name(region: str) -> str:

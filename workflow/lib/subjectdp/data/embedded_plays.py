@@ -264,7 +264,12 @@ class Manner:
 
     def sentence(self, dice: Dice) -> str:
         """One sentence, capitalised and ended, on one line."""
-        text = _fill(self.patterns.draw(dice), self.slots, dice)
+
+        def word(match: re.Match[str]) -> str:
+            slot = match.group(1)
+            return third_person(self.slots["v"].draw(dice)) if slot == "vs" else self.slots[slot].draw(dice)
+
+        text = re.sub(r"\ba (?=[aeiou])", "an ", _SLOT.sub(word, self.patterns.draw(dice)))
         question = text.endswith("?")
         if dice.roll() < self.opening_rate:
             text = f"{self.opener} {text}"
@@ -299,14 +304,6 @@ def third_person(verb: str) -> str:
 
 
 _SLOT = re.compile(r"\{(vs|[navdxp])\}")
-
-
-def _fill(pattern: str, slots: dict[str, Favourites], dice: Dice) -> str:
-    def word(match: re.Match[str]) -> str:
-        slot = match.group(1)
-        return third_person(slots["v"].draw(dice)) if slot == "vs" else slots[slot].draw(dice)
-
-    return re.sub(r"\ba (?=[aeiou])", "an ", _SLOT.sub(word, pattern))
 
 
 def _invent_words(dice: Dice, count: int) -> list[str]:

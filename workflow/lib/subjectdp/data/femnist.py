@@ -62,20 +62,14 @@ def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode:
         )
     labels = np.array([label_of[digest] for digest in digests], dtype=np.uint8)
     order, counts, writers = group_by_writer([writer for _, writer in written], duplicate_first_image_bug)
-    notes = {"by_class_images": len(labelled), "by_write_images": len(written)}
+    notes: dict[str, int] = {"by_class_images": len(labelled), "by_write_images": len(written)}
+    notes["duplicate_first_image_bug"] = duplicate_first_image_bug
     if not decode:
         pixels = np.broadcast_to(np.uint8(0), (len(order), SIDE, SIDE))
     elif not np.array_equal(order, np.arange(len(pixels))):  # else there is no need of a copy
         pixels = pixels[order]
-    return Content(
-        dataset="femnist",
-        kind=IMAGE,
-        features=pixels,
-        labels=labels[order],
-        classes=CLASSES,
-        notes=notes | {"duplicate_first_image_bug": duplicate_first_image_bug},
-        **subjects_in_order(writers, counts),
-    )
+    people = subjects_in_order(writers, counts)
+    return Content("femnist", IMAGE, pixels, labels[order], classes=CLASSES, notes=notes, **people)
 
 
 def _find_archive(folder: Path, name: str) -> AbstractContextManager[Archive]:

@@ -40,16 +40,9 @@ def load_upstream(folder: Path) -> Content:
         images.append(pictures)
         labels.append(classes)
     features = np.concatenate(images)
-    return Content(
-        dataset="fashion_mnist",
-        kind=IMAGE,
-        features=features,
-        labels=np.concatenate(labels),
-        classes=CLASSES,
-        dark_on_light=False,
-        notes={"images_of_files": {part: len(part_labels) for part, part_labels in zip(PARTS, labels, strict=True)}},
-        **single_items(len(features)),
-    )
+    notes = {"images_of_files": {part: len(of_part) for part, of_part in zip(PARTS, labels, strict=True)}}
+    facts = single_items(len(features)) | {"classes": CLASSES, "dark_on_light": False, "notes": notes}
+    return Content("fashion_mnist", IMAGE, features, np.concatenate(labels), **facts)
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:

@@ -93,15 +93,9 @@ class Users:
         if not self.parts:
             raise DataError("The LEAF files hold no user with an image.")
         pixels, labels = zip(*(part for parts in self.parts.values() for part in parts), strict=True)
-        return Content(
-            dataset="femnist",
-            kind=IMAGE,
-            features=np.concatenate(pixels),
-            labels=np.concatenate(labels),
-            classes=CLASSES,
-            notes=notes,
-            **subjects_in_order(self.parts, [sum(len(part[1]) for part in parts) for parts in self.parts.values()]),
-        )
+        facts = subjects_in_order(self.parts, [sum(len(part[1]) for part in parts) for parts in self.parts.values()])
+        facts |= {"classes": CLASSES, "notes": notes}
+        return Content("femnist", IMAGE, np.concatenate(pixels), np.concatenate(labels), **facts)
 
 
 def load(dataset: str, path: Path) -> Content:

@@ -75,17 +75,9 @@ def text_content(texts: dict[str, str], groups: list[str], notes: dict[str, int]
     """A content whose subject i's items are all windows of its own text (each longer than the window)."""
     if not texts:
         raise DataError(f"No user has a text of more than {WINDOW} characters.")
-    return Content(
-        dataset="shakespeare",
-        kind=TEXT,
-        features=encode("".join(texts.values())),
-        labels=np.empty(0, dtype=np.uint8),
-        classes=len(VOCABULARY),
-        window=WINDOW,
-        vocabulary=VOCABULARY,
-        notes=notes,
-        **subjects_in_order(texts, [len(text) - WINDOW for text in texts.values()], WINDOW) | {"groups": groups},
-    )
+    facts = subjects_in_order(texts, [len(text) - WINDOW for text in texts.values()], WINDOW) | {"groups": groups}
+    facts |= {"classes": len(VOCABULARY), "window": WINDOW, "vocabulary": VOCABULARY, "notes": notes}
+    return Content("shakespeare", TEXT, encode("".join(texts.values())), np.empty(0, dtype=np.uint8), **facts)
 
 
 def encode(text: str) -> NDArray[np.uint8]:

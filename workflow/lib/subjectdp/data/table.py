@@ -88,15 +88,10 @@ def read_table(
     encoded = {name: column for feature in features for name, column in named.encoded(feature).items()}
     if counters := [name for name in features if numbers_the_rows(frame[name])]:
         notes["features that number the rows (data.drop?)"] = counters
-    return Content(
-        dataset="table",
-        kind=VECTOR,
-        features=np.stack(list(encoded.values()), axis=1)[order],
-        labels=stored_labels(labels[order], len(classes)) if classes else labels[order],
-        classes=len(classes),
-        notes=notes | {"features": list(encoded), "class_names": classes},
-        **people,
-    )
+    features_in_order = np.stack(list(encoded.values()), axis=1)[order]
+    labels = stored_labels(labels[order], len(classes)) if classes else labels[order]
+    notes |= {"features": list(encoded), "class_names": classes}
+    return Content("table", VECTOR, features_in_order, labels, classes=len(classes), notes=notes, **people)
 
 
 def _features(path: Path, names: list[str], roles: dict[str, list[str]], options: TableOptions) -> list[str]:

@@ -9,9 +9,10 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -69,9 +70,11 @@ def _why_not_written(error: OSError, target: Path) -> str | None:
     """The reason in words, also without an errno (numpy, pyarrow); None if it is not about writing ``target``."""
     if error.errno in (errno.EACCES, errno.EPERM) and not _beside(error.filename, target):
         return None
-    if error.errno is None and _free_bytes(target.parent) < _CHUNK:
-        return _CANNOT_WRITE[errno.ENOSPC]
-    return None if error.errno is None else _CANNOT_WRITE.get(error.errno)
+    if error.errno is None:
+        with suppress(OSError):
+            return _CANNOT_WRITE[errno.ENOSPC] if shutil.disk_usage(target.parent).free < _CHUNK else None
+        return None
+    return _CANNOT_WRITE.get(error.errno)
 
 
 def _beside(filename: object, target: Path) -> bool:
@@ -80,14 +83,6 @@ def _beside(filename: object, target: Path) -> bool:
         return False
     named, folder = Path(os.path.abspath(filename)), Path(os.path.abspath(target.parent))
     return named.parent == folder or named == folder or named in folder.parents
-
-
-def _free_bytes(folder: Path) -> int:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return _CHUNK
-    return found.f_bavail * found.f_frsize
 
 
 @contextmanager

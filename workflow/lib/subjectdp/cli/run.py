@@ -47,9 +47,7 @@ def run(options: argparse.Namespace) -> int:
     check_before_start(scenario, files=options.files)
     for told in (*partly_drawn_figures(scenario), *unread_variables(options.files)):
         print(told, file=sys.stderr)
-    command = [sys.executable, "-m", "snakemake", "--cores", str(options.cores)]
-    command += ["--workflow-profile", "workflow/profiles/local", *options.passed_on]
-    command += ["--configfile", *options.files]  # last: it takes every word that follows
+    command = _command(options.files, options.cores, options.passed_on)
     if _PLAIN & set(options.passed_on):
         return subprocess.run(command, check=False).returncode
     _refuse_stale_lock(Path.cwd())
@@ -81,6 +79,14 @@ def _refuse_stale_lock(folder: Path) -> None:
         f"{folder} is locked by a Snakemake that no longer runs on this machine, as after a kill. If none runs on "
         "another machine: snakemake --unlock, then the same command goes on."
     )
+
+
+def _command(files: Sequence[str], cores: int, passed_on: Sequence[str]) -> list[str]:
+    # targets stand before --configfile, which takes every word that follows it
+    return [
+        *(sys.executable, "-m", "snakemake", "--cores", str(cores)),
+        *("--workflow-profile", "workflow/profiles/local", *passed_on, "--configfile", *files),
+    ]
 
 
 def _followed(command: Sequence[str], scenario: Scenario, log: Path, environment: Mapping[str, str]) -> int:

@@ -25,7 +25,11 @@ from subjectdp.plan.plan import AccountingMode, Horizontal, NoiseDistribution, P
 
 
 class RunConfig(RunSections):
-    """One training run, in canonical form: fields and combinations are checked, then defaults filled in, for good."""
+    """One training run, in canonical form (:mod:`config.resolve`).
+
+    Ranges are checked by field, combinations by :func:`check_run`; then defaults that depend on other keys are filled
+    in, once and for all.
+    """
 
     @model_validator(mode="after")
     def _check_and_resolve(self) -> Self:

@@ -82,7 +82,6 @@ def encode(people: pd.DataFrame) -> NDArray[np.float32]:
 
 # --- the embedded files, made up ------------------------------------------------------------------------------
 
-
 FEWEST = 30  # people of a region
 _TIMESTAMP = (2019, 1, 1, 0, 0, 0)
 

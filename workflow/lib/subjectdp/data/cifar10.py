@@ -77,7 +77,6 @@ def _batch(path: Path, archive: tarfile.TarFile, name: str) -> tuple[NDArray[np.
 
 # --- the embedded files, made up ------------------------------------------------------------------------------
 
-
 _CANVAS = 4 * SIDE  # drawn large and reduced: soft edges
 _WIDTHS, _GROUPS = (16, 32, 64), 4
 

@@ -66,7 +66,6 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 # --- the embedded files, made up ------------------------------------------------------------------------------
 
-
 _CANVAS = 4 * SIDE  # drawn large and reduced: soft edges
 _TEST_EVERY = 7  # one image of seven belongs to the test files, as upstream
 

@@ -43,7 +43,10 @@ SILOS = Sweep("silos_per_subject", "silos that hold one subject")
 
 
 def by_epsilon(inputs: FigureInputs, name: str) -> Sheet:
-    """Accuracy against ε, below the ceilings of no privacy and item level; DataError as ``sound_runs``."""
+    """Accuracy against ε, below two ceilings: no privacy, and item level; a panel per data set.
+
+    DataError without sound runs, or with two of one algorithm, seed and ε; as in the other figures by a sweep.
+    """
     runs, notes = sound_runs(inputs.read_runs(), vary=("epsilon",))
     panels = tuple(_panel(part, EPSILON, "accuracy_by_epsilon", runs) for part in parts.by_dataset(runs))
     return _sheet(name, (panels,), runs, (*_notes(runs), *notes), (3.6, 5.4))
@@ -66,7 +69,10 @@ def by_subjects(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def by_spread(inputs: FigureInputs, name: str) -> Sheet:
-    """Accuracy by the power α of the distribution, and by a subject's silos; DataError if the runs sweep neither."""
+    """Accuracy by the power α of the subjects' distribution, and by the number of silos of a subject.
+
+    Two panels per data set; DataError if the runs sweep neither.
+    """
     runs, notes = sound_runs(inputs.read_runs(), vary=("alpha", "silos_per_subject"))
     everywhere, even = runs["silos_per_subject"] == runs["silos"], runs["alpha"] == 1
     kinds = [
@@ -180,7 +186,10 @@ def _draw_across(axes: Axes, row: pd.Series, style: Style) -> None:
 
 
 def _accuracy_axis(axes: Axes, values: pd.DataFrame) -> None:
-    """Accuracy around the marks; names at the lower edge whoever's best is over 15 points below the median of all."""
+    """An axis of accuracy around the marks; algorithms far below all others are named at its lower edge instead.
+
+    Far below: their best accuracy is more than 15 points below the median of all marks.
+    """
     best = values.groupby("series")["mean"].max()
     far = best[best < float(values["mean"].median()) - _FAR]
     shown = values[~values["series"].isin(far.index)]

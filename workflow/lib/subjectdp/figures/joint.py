@@ -267,8 +267,11 @@ def _best_and_last(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str) -> pd.
     quantity, _, factor = METRICS[metric]
     by_run = rounds.sort_values("round").groupby("run_id")[metric]
     found = {"best": by_run.max() if quantity == "accuracy" else by_run.min(), "last": by_run.last()}
-    values = {f"{quantity}_{which}": factor * runs["run_id"].map(value) for which, value in found.items()}
-    return pd.concat([runs.assign(value=value, quantity=name) for name, value in values.items()])
+    tables = [
+        runs.assign(value=factor * runs["run_id"].map(value), quantity=f"{quantity}_{which}")
+        for which, value in found.items()
+    ]
+    return pd.concat(tables)
 
 
 def _rounds_panel(table: pd.DataFrame, key: str, words: str, styles: dict[str, Style]) -> Panel:

@@ -21,17 +21,19 @@ AUDITS = {
     "one_run": ("one training with canaries", ("one_run_subjects", "one_run_items")),
     "leaks": ("noise level alone", ("noise_level_leak", "divisor_leak")),
 }
-AUDIT_COLUMNS = (  # columns of the audits' findings that are drawn
+AUDIT_COLUMNS = (
     *("audit", "algorithm", "variant", "mode", "setting", "claimed_epsilon", "true_epsilon", "lower_bound"),
     *("verdict", "synthetic"),
 )
+"""Columns of the audits' findings that are drawn."""
 _FLOOR = 0.3  # bounds below the floor are drawn at it
 _KINDS = {"one_run_subjects": "subjects, ", "one_run_items": "single items, "}
-CASE_COLUMNS = (  # columns of the counterexample's table that are drawn
+CASE_COLUMNS = (
     *("silos", "local_steps", "sampling_probability", "runs"),
     *("variance_claimed", "variance_remaining", "variance_measured"),
     *("epsilon_claimed", "epsilon_claimed_tight", "epsilon_released", "epsilon_own_noise", "lower_bound"),
 )
+"""Columns of the counterexample's table that are drawn."""
 _MEASURED = "measured: variance, and 95 % lower bound on ε"
 _CASES = {  # by series: look, words, and the columns of its variance and its ε
     "claimed": (Style("#D55E00", "o", "--"), "claimed (Theorem 4.7)", "variance_claimed", "epsilon_claimed"),
@@ -93,8 +95,10 @@ def _audit_panel(key: str, heading: str, findings: pd.DataFrame) -> Panel:
             parts.write_beside(axes, text, (bound, place), (0, 6), ha="center", va="bottom", fontsize=7)
             if np.isfinite(row["true_epsilon"]):
                 axes.plot([row["true_epsilon"]], [place], "D", color=color, markerfacecolor="none")
-        claims, middles = findings["claimed_epsilon"], np.array(places)
-        axes.vlines(claims, middles - 0.5, middles + 0.5, color=GREY, linestyle="--", linewidth=1.2)
+        middles = np.array(places)
+        axes.vlines(
+            findings["claimed_epsilon"], middles - 0.5, middles + 0.5, color=GREY, linestyle="--", linewidth=1.2
+        )
         axes.set_yticks(list(places), list(findings["series"]), fontsize=7)
         axes.set_xscale("log")
         axes.set_xlabel("ε")
@@ -104,7 +108,11 @@ def _audit_panel(key: str, heading: str, findings: pd.DataFrame) -> Panel:
 
 
 def counterexample(inputs: FigureInputs, name: str) -> Sheet:
-    """Variance of the sum and ε over local steps, at the most frequent silos and sampling probability."""
+    """Variance of the released sum and ε over the local steps, claimed, released, and an attack's bound.
+
+    Draws the cases of ``auditing.counterexample`` with the most frequent number of silos and sampling probability; the
+    others are in the scenario's table. Raises DataError for an empty table.
+    """
     table = inputs.read("counterexample", CASE_COLUMNS)
     counts = table.groupby(["silos", "sampling_probability"]).size()
     silos, probability = counts.sort_values(kind="stable").index[-1]
@@ -216,7 +224,10 @@ def _at_the_end(table: pd.DataFrame, styles: dict[str, Style]) -> Panel:
 
 
 def noise(inputs: FigureInputs, name: str) -> Sheet:
-    """Noise on the averaged gradient, planned and measured: own schedule and the papers'; DataError for several ε."""
+    """Noise on the averaged gradient in clip norms: as planned, and as measured in two rounds.
+
+    A panel for the runs' own schedule and one for the papers'; a row per algorithm. DataError for several ε.
+    """
     table = inputs.read("noise", NOISE_COLUMNS)
     if table["epsilon"].nunique() > 1 or table.duplicated(["dataset", "label", "schedule"]).any():
         allowed = "one ε, and each algorithm once a data set and schedule; select them for this figure"

@@ -118,9 +118,11 @@ def uneven(inputs: FigureInputs, name: str) -> Sheet:
     """v1's Figure 2 = v3's Figure 3: for each data set accuracy, group size and subjects by α, then curves."""
     runs, notes = inputs.shown_runs()
     rounds, steps, styles = inputs.read_rounds(), inputs.read_steps(), styles_for(runs["label"])
-    rows = []
-    for part in parts.by_dataset(runs):
-        rows += [_sweep_row(part, steps, styles), _curve_row(part, rounds, styles)]
+    rows = [
+        row
+        for part in parts.by_dataset(runs)
+        for row in (_sweep_row(part, steps, styles), _curve_row(part, rounds, styles))
+    ]
     base = runs[runs["alpha"] == runs.groupby("dataset")["alpha"].transform("min")]
     seeds = parts.seed_note(runs.assign(place=runs["label"] + runs["alpha"].map(str)), "place")
     told = f"{seeds}. ε in the legend at α = {parts.written(base['alpha'])}"
@@ -250,8 +252,9 @@ def counts_by_value(runs: pd.DataFrame, steps: pd.DataFrame, quantity: str) -> p
     if part.empty:
         wanted = "some for the runs of this figure"
         raise expected(f"mini-batches counted by {quantity}", "none", wanted, DataError)
-    counts = part.pivot_table(index="value", columns="run_id", values="minibatches", aggfunc="sum", fill_value=0)
-    table, width = _binned(counts)
+    table, width = _binned(
+        part.pivot_table(index="value", columns="run_id", values="minibatches", aggfunc="sum", fill_value=0)
+    )
     half = t_half_width(table.std(axis=1, ddof=1).to_numpy(), table.shape[1])
     mean = table.mean(axis=1).to_numpy()
     values = pd.DataFrame({"x": table.index.astype(float), "mean": mean, "low": mean - half, "high": mean + half})
@@ -280,7 +283,10 @@ def _binned(table: pd.Series | pd.DataFrame) -> tuple[Any, int]:
 def histogram(
     values: pd.DataFrame, quantity: str, style: Style, mean: float, paper: float | None = None
 ) -> Callable[[Axes], None]:
-    """Bars over the values of a quantity, a line at ``mean``, a dotted one at the number that a ``paper`` prints."""
+    """Draws bars over the values of a quantity (a key of :data:`AXIS_LABELS`), with error bars if they are few.
+
+    A solid line stands at ``mean``, a dotted one at the number that a ``paper`` prints.
+    """
     width = int(str(values.index.name or 1))
     x, height = values["x"].to_numpy(dtype=float) + (width - 1) / 2, values["mean"].to_numpy(dtype=float)
 
@@ -299,8 +305,9 @@ def histogram(
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
         axes.set_xlim(x.min() - 0.8 * width, x.max() + 0.8 * width)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-        ticks = FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:g}")
-        axes.yaxis.set_major_formatter(ticks)
+        axes.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:g}")
+        )
         axes.grid(visible=False, axis="x")
         axes.legend(loc="upper right", handlelength=1.6, fontsize=7.5)
 

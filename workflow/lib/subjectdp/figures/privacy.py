@@ -110,7 +110,10 @@ def _statements_panel(runs: pd.DataFrame) -> Panel:
 
 
 def _statement(runs: pd.DataFrame, statement: str) -> pd.DataFrame:
-    """One statement's largest ε over the seeds, by series; left out if a seed states none. Sound runs claim nothing."""
+    """One statement's largest ε over the seeds, by series; left out if a seed states none.
+
+    Sound runs claim nothing: what a paper's accounting would make of their noise is no claim.
+    """
     if statement == _CLAIM:
         runs = runs[runs["mode"] != "sound"]
     groups = runs.groupby(["dataset", "series"], sort=True)[statement]
@@ -181,7 +184,10 @@ def _accuracy_panel(runs: pd.DataFrame, unit: str, styles: dict[str, Style]) -> 
 
 
 def _accuracy_values(runs: pd.DataFrame, unit: str) -> pd.DataFrame:
-    """Accuracy of each series at its sound ε (infinite if a seed has none), and at the one published for this unit."""
+    """Accuracy of each series at its sound ε, and at the published one if a paper claims it for this unit.
+
+    x is infinite if there is no finite ε, also if one seed has none.
+    """
     rows = []
     for series, part in runs.groupby("series", sort=True):
         found = mean_interval(part["final_test_accuracy"] * 100)
@@ -248,7 +254,10 @@ def _draw_mark(axes: Axes, row: pd.Series, look: tuple[Style, bool], x: float) -
 
 
 def _ticks(axes: Axes, ends: tuple[float, float, float], claims: list[float]) -> None:
-    """Ticks at the claims, earlier ones first, at powers of ten, and "none" at the strip, where they do not overlap."""
+    """Ticks at the claims, at powers of ten, and "none" at the strip; overlapping ticks are left out.
+
+    ``ends``: the lowest and the highest ε, and the place of the strip. Earlier ``claims`` take precedence.
+    """
     low, high, edge = ends
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, math.ceil((last - first) / 6))
@@ -264,12 +273,16 @@ def _ticks(axes: Axes, ends: tuple[float, float, float], claims: list[float]) ->
         kept.append(low)
     axes.xaxis.set_major_locator(FixedLocator(sorted(kept)))
     axes.xaxis.set_minor_locator(NullLocator())
-    words = FuncFormatter(lambda value, _: "none" if value >= edge * 0.999 else format_epsilon(value))
-    axes.xaxis.set_major_formatter(words)
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: "none" if value >= edge * 0.999 else format_epsilon(value))
+    )
 
 
 def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
-    """Sound ε after each round, of a subject over all its silos and of one item; DataError if no run states a curve."""
+    """Sound ε after each round: two panels per data set, a subject over all its silos, and one item.
+
+    Algorithms without a finite sound ε are named in a note. DataError if no run states a curve.
+    """
     runs, notes = inputs.shown_runs()
     curves = _curves(runs)
     if curves.empty:
@@ -292,7 +305,10 @@ def over_rounds(inputs: FigureInputs, name: str) -> Sheet:
 
 
 def _curves(runs: pd.DataFrame) -> pd.DataFrame:
-    """ε by run, unit and round (dataset, label, unit, round, epsilon), without curves that depend on data."""
+    """One row per run, unit and number of rounds: dataset, label, unit, round, epsilon.
+
+    Curves that would hold if noise and divisor were public constants are left out: they depend on data.
+    """
     rows = []
     for dataset, label, text in runs[["dataset", "label", "epsilon_over_rounds"]].to_numpy():
         stated = json.loads(text)

@@ -21,7 +21,7 @@ from subjectdp.report.paper_accounting import is_accounted
 from subjectdp.report.targets import Kind, Measured, Setting, Target, Verdict, judge, read_targets
 from subjectdp.results import select
 from subjectdp.results.collect import FigureInputs
-from subjectdp.results.shown_runs import dataset_name, format_number
+from subjectdp.results.shown_runs import dataset_name
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION
 
 COLUMNS = (
@@ -406,7 +406,7 @@ def measured_on(estimate: select.Estimate, side: Side, others: Sequence[Side], a
 
 def _data_words(row: pd.Series) -> str:
     source = _SOURCES.get(str(row["source"]), str(row["source"]))
-    alpha = "" if row["alpha"] == 1 else f", α = {format_number(row['alpha'])}"
+    alpha = "" if row["alpha"] == 1 else f", α = {row['alpha']:g}"
     items = f"{int(row['train_items']):,} training items"
     return f"{dataset_name(str(row['dataset']))}, {source}, {int(row['subjects']):,} subjects, {items}{alpha}"
 

@@ -244,7 +244,7 @@ def _words(column: str, value: Any) -> str:
         return str(value).replace("_", " ")
     if column == "epsilon" and value == math.inf:
         return "given noise multiplier"
-    shown = format_number(value) if isinstance(value, int | float) else "–" if value is None else str(value)
+    shown = f"{value:g}" if isinstance(value, int | float) else "–" if value is None else str(value)
     return f"{names.get(column, column.rpartition('.')[2].replace('_', ' '))} = {shown.replace('_', ' ')}"
 
 
@@ -314,8 +314,3 @@ def format_epsilon(value: float) -> str:
         return f"{value:,.0f}"
     digits = 1 if value >= 9.995 else 2
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
-
-
-def format_number(value: float) -> str:
-    """A number without trailing zeros: 1, 0.5, 16."""
-    return f"{value:g}"

@@ -6,9 +6,10 @@ int32 for more than 256 classes, float32 for numbers; of text empty: the label o
 ``silos.npy``: int16 (N,) the silo of each item, empty where the source names none. ``subjects.parquet``: one row a
 subject with its first address and number of items. ``meta.json``: what the data are, counts, and checksums.
 
-An item is an integer address: of text the ``window`` characters from there on, which are never materialised. A folder,
-of prepared data or of a partition, has one sealed index, which is removed first and written last: it is there exactly
-where the folder is complete, and its hashes say what each file is.
+An item is an integer address: of text the ``window`` characters from there on, which are never materialised; a
+subject's text is followed by enough of its own for its last window. A folder, of prepared data or of a partition, has
+one sealed index, which is removed first and written last: it is there exactly where the folder is complete, and its
+hashes say what each file is.
 """
 
 from __future__ import annotations

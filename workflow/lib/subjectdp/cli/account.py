@@ -39,7 +39,6 @@ Chosen = tuple[str | None, PrivacyPlan, bool]
 
 
 def account_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     add_plan_options(parser)
     help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
     parser.add_argument("--noise-multiplier", type=float, help=help_)
@@ -65,7 +64,10 @@ def account(options: argparse.Namespace) -> None:
         raise expected("plans of --statement", len(plans), "one: name a run with --run")
     records = [_record(name, plan, options, alone) for name, plan, alone in plans]
     if options.statement is not None:
-        _write_statement(plans, records, options.statement)
+        from subjectdp.cli.ledger import write_page  # here: it needs the workflow's packages
+
+        name, plan, _ = plans[0]
+        write_page(plan, records[0]["privacy"], "a plan" if name is None else f"run {name}", options.statement)
     if options.json:
         if options.by_person:
             people = (_by_person(plan, options) for _, plan, _ in plans)
@@ -100,7 +102,6 @@ def _print_people(plan: PrivacyPlan, options: argparse.Namespace) -> None:
 
 
 def _print_caps(options: argparse.Namespace) -> None:
-    """The caps' costs, as a table and a figure."""
     if options.counts is None or options.algorithm is None or options.rounds is None:
         raise ConfigError("Expected --algorithm, --rounds and --counts to be given with --caps.")
     try:
@@ -126,13 +127,6 @@ def _print_caps(options: argparse.Namespace) -> None:
 def _cap_row(row: Cap) -> tuple[Any, ...]:
     shares = (f"{100 * share:.1f}" for share in (row.items_lost, row.people_touched))
     return row.cap, f"{row.items_kept:,}", *shares, f"{row.noise_multiplier:.4g}", f"{1000 * row.noise_per_item:.4g}"
-
-
-def _write_statement(plans: list[Chosen], records: list[dict[str, Any]], output: str) -> None:
-    from subjectdp.cli.ledger import write_page  # here: it needs the workflow's packages
-
-    name, plan, _ = plans[0]
-    write_page(plan, records[0]["privacy"], "a plan" if name is None else f"run {name}", output)
 
 
 def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace, alone: bool) -> dict[str, Any]:
@@ -198,7 +192,6 @@ _NOMINAL_ITEMS = 1_000_000_000  # items of a silo when only a sampling probabili
 
 
 def chosen_plans(options: argparse.Namespace) -> Iterator[Chosen]:
-    """Each run that the options choose."""
     if options.run_id is None and options.config is None:
         yield None, plan_from_options(options), False
         return
@@ -278,17 +271,9 @@ def listed_silos(options: argparse.Namespace) -> str | None:
 
 
 def schedule_of(options: argparse.Namespace) -> Schedule:
-    """Rounds, steps and sampling of the options."""
-    return Schedule(
-        rounds=options.rounds,
-        steps=options.steps_per_round,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        sampling_probability=options.sampling_probability,
-        sampling=options.sampling,
-        max_items_per_subject=options.max_items_per_subject,
-        silos_per_subject=options.silos_per_subject,
-    )
+    same = ["rounds", "epochs", "batch_size", "sampling_probability", "sampling"]
+    same += ["max_items_per_subject", "silos_per_subject"]
+    return Schedule(steps=options.steps_per_round, **{name: getattr(options, name) for name in same})
 
 
 def _check_ranges(options: argparse.Namespace) -> None:
@@ -296,12 +281,9 @@ def _check_ranges(options: argparse.Namespace) -> None:
     fixed = batch is None and options.sampling == SamplingMethod.FIXED_BATCH_SIZE
     counts = ("epochs", "silos", "max_items_per_subject", "items", "subjects", "silos_per_subject", "batch_size")
     of_counts = "given with --counts or --silo-sizes only (else --sampling-probability)"
+    both = options.epochs > 1 and options.steps_per_round is not None
     rules = [
-        (
-            "epochs",
-            options.epochs > 1 and options.steps_per_round is not None,
-            "left out where --steps-per-round is given",
-        ),
+        ("epochs", both, "left out where --steps-per-round is given"),
         ("batch_size", batch is not None and not listed, of_counts),
         ("batch_size", batch is not None and q is not None, "left out where --sampling-probability is given"),
         *((name, (value := getattr(options, name)) is not None and value < 1, "at least 1") for name in counts),
@@ -346,16 +328,13 @@ def _settings(options: argparse.Namespace, facts: FederationFacts, chosen: Mecha
     batch = options.batch_size
     if batch is not None and batch > min(facts.items):
         raise expected("--batch-size", batch, f"at most {min(facts.items)}, the items of the smallest silo")
+    same = ("epsilon", "delta", "noise_multiplier", "own_noise_only", "colluding_silos")
     return replace(
         scheduled_settings(chosen, facts, schedule_of(options)),
         mode=AccountingMode(options.mode),
         horizontal=Horizontal(options.horizontal),
-        epsilon=options.epsilon,
-        delta=options.delta,
-        noise_multiplier=options.noise_multiplier,
         accountant=Accountant(options.accountant),
-        own_noise_only=options.own_noise_only,
-        colluding_silos=options.colluding_silos,
+        **{name: getattr(options, name) for name in same},
     )
 
 
@@ -365,7 +344,7 @@ def _one_of(values: Sequence[str], default: str | None = None) -> dict[str, Any]
 
 _SAMPLING = [method for method in values_of(SamplingMethod) if method != SamplingMethod.POISSON_SUBJECTS]
 _DEFAULT = "(default: %(default)s)"
-_WHOLE, _NUMBER = {"type": int}, {"type": float}
+_WHOLE, _NUMBER, _FILE = {"type": int}, {"type": float}, {"metavar": "FILE"}
 _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "algorithm": ({}, "algorithm, for instance higrad_avg_dp or higrad_avg_dp:v3"),
     "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
@@ -377,12 +356,9 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "sampling": (_one_of(_SAMPLING, "poisson"), f"sampler {_DEFAULT}"),
     "accountant": (_one_of(values_of(Accountant), "pld"), f"accountant {_DEFAULT}"),
-    "counts": (
-        {"metavar": "FILE"},
-        "CSV file with the columns subject, silo, items: your federation, in place of equal silos",
-    ),
+    "counts": (_FILE, "CSV file with the columns subject, silo, items: your federation, in place of equal silos"),
     "silo-sizes": (
-        {"metavar": "FILE"},
+        _FILE,
         "CSV file with the columns silo, items, and perhaps people and cap: silos by size, without a list of people",
     ),
     "epochs": ({"type": int, "default": 1}, "local epochs of a round, in place of --steps-per-round"),

@@ -21,7 +21,6 @@ _PILOT, _FEWEST = 500, 1000  # runs that give the pace; runs of the shortest att
 
 
 def audit_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("algorithm", help="algorithm, for instance higrad_avg_dp:v1")
     parser.add_argument("--seconds", type=float, default=45.0, help="time for all attacks (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the attacks (default: %(default)s)")
@@ -71,7 +70,6 @@ def _row(finding: Finding) -> tuple[Any, ...]:
 
 
 def check_algorithm_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="a registered algorithm (default: all of them)")
 
 

@@ -35,7 +35,6 @@ from subjectdp.io.yaml_files import parse_yaml
 
 
 def inspect_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("dataset", choices=tuple(DATASETS), help="data set; table: a file of one's own")
     help_ = "where it is (default: upstream, of a table: table)"
     parser.add_argument("--source", choices=values_of(Source), help=help_)
@@ -73,7 +72,6 @@ def _short(value: Any) -> Any:
 
 
 def add_table(parser: argparse.ArgumentParser) -> None:
-    """``--label`` to ``--task``."""
     parser.add_argument("--label", metavar="COLUMN", help="table: the column of the label")
     parser.add_argument("--subject", metavar="COLUMN", help="table: whose an item is; several columns with commas")
     parser.add_argument("--silo", metavar="COLUMN", help="table: where an item lies; file: the file's name says it")
@@ -115,7 +113,6 @@ _FLATTER = 40  # of rates for labels in numbers from 0 to 1: their weights are a
 
 
 def init_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("table", help="CSV or parquet file, or a folder of them")
     add_table(parser)
     parser.add_argument("--epsilon", type=float, default=4.0, help="of a person (default: %(default)s)")
@@ -153,13 +150,11 @@ def init(options: argparse.Namespace) -> None:
 
 
 def _name(stem: str) -> str:
-    """A scenario's name from a file's."""
     name = re.sub(r"[^a-z0-9_-]+", "-", stem.lower()).strip("-_")[:64] or "table"
     return f"table-{name}" if name in RESERVED_NAMES else name
 
 
 def _print_result(out: Path, content: Content, given: Mapping[str, Any], options: argparse.Namespace) -> None:
-    """What was written, what of it rests on the table, and what comes next."""
     people = len(content.items)
     places = f" at {len(content.silo_names)} silos" if content.silo_names else ""
     print(f"\nWrote {out}: {len(content.labels):,} rows of {people:,} people{places}, ε {options.epsilon:g} for each.")

@@ -22,7 +22,6 @@ from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
 
 def ledger_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     help_ = "id of a finished run, or the beginning of it; or a JSON file"
     parser.add_argument("runs", nargs="*", metavar="RUN", help=help_)
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="all runs of these files as well")
@@ -142,7 +141,6 @@ def _entry(manifest: Mapping[str, Any]) -> LedgerEntry:
 
 
 def statement_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     help_ = "id of a finished run, or the beginning of it; or a silo's ledger file (JSON)"
     parser.add_argument("run_id", metavar="RUN", help=help_)
     add_results(parser)
@@ -194,10 +192,7 @@ def recorded(results: Path, name: str) -> tuple[dict[str, Any], PrivacyPlan]:
 
 
 def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan, bool]]:
-    """Run id and plan of a scenario's runs, and whether their data have no subject ids.
-
-    Raises DataError where a partition has not been made.
-    """
+    """Run id and plan of a scenario's runs, and whether there are no subject ids; DataError without a partition."""
     for run in load_scenario(files).runs:
         folder = results / "partitions" / run.partition_id
         if not folder.is_dir():

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from importlib import import_module
-from typing import Any
 
 from subjectdp import __version__
 from subjectdp.cli.parser import Parser
@@ -49,7 +48,7 @@ COMMANDS = {
 """The commands in the order of the help. In its module, a command is the function of its name (with _ for -), whose
 docstring describes it, and ``NAME_options`` adds its options."""
 
-_MODULES = {
+_MODULES = {  # the modules of this package that hold commands of another name
     "check-algorithm": "audit",
     "inspect": "init",
     "scenario": "runs",
@@ -57,16 +56,6 @@ _MODULES = {
     "show": "runs",
     "statement": "ledger",
 }
-"""The modules of this package that hold commands of another name."""
-
-
-def _add_command(name: str, commands: Any) -> None:
-    word = name.replace("-", "_")
-    module = import_module(f"{__package__}.{_MODULES.get(name, name)}")
-    command = getattr(module, word)
-    parser = commands.add_parser(name, description=command.__doc__)
-    getattr(module, f"{word}_options")(parser)
-    parser.set_defaults(run=command)
 
 
 def _without(missing: ModuleNotFoundError) -> str:
@@ -134,8 +123,12 @@ def build_parser(wanted: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
     parser.add_argument("--version", action="version", version=f"subjectdp {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
-        if name in wanted:
-            _add_command(name, commands)
-        else:
+        if name not in wanted:
             commands.add_parser(name, help=text)
+            continue
+        module, word = import_module(f"{__package__}.{_MODULES.get(name, name)}"), name.replace("-", "_")
+        command = getattr(module, word)
+        own = commands.add_parser(name, description=command.__doc__)
+        getattr(module, f"{word}_options")(own)
+        own.set_defaults(run=command)
     return parser

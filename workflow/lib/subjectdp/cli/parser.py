@@ -76,12 +76,10 @@ def _name(argument: str) -> str:
 
 
 def add_results(parser: argparse.ArgumentParser) -> None:
-    """``--results FOLDER``."""
     parser.add_argument("--results", default="results", help="results folder (default: %(default)s)")
 
 
 def add_json(parser: argparse.ArgumentParser, text: str = "print JSON") -> None:
-    """``--json``."""
     parser.add_argument("--json", action="store_true", help=text)
 
 
@@ -94,7 +92,6 @@ def check_output(option: str, name: str | None, suffixes: Sequence[str]) -> None
 
 
 def values_of(enum: type[StrEnum]) -> list[str]:
-    """The values of an enum, for ``choices``."""
     return [str(member) for member in enum]
 
 

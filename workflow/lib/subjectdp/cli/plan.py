@@ -11,7 +11,6 @@ from subjectdp.io.printing import print_json
 
 
 def plan_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     add_results(parser)
     add_json(parser, "print JSON, a row for runs that differ only in their seed")
@@ -23,9 +22,7 @@ def plan(options: argparse.Namespace) -> int:
     """
     scenario = load_scenario(options.files)
     line = Line(sys.stderr)
-    frame, text = plan_scenario(
-        scenario, options.results, lambda done, rows: line.show(f"{done} of {rows} rows planned")
-    )
+    frame, text = plan_scenario(scenario, options.results, lambda done, of: line.show(f"{done} of {of} rows planned"))
     line.end("")
     if options.json:
         print_json(frame.to_dict("records"))

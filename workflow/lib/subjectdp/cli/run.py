@@ -29,7 +29,6 @@ _STEPS = re.compile(r"^(\d+ of \d+) steps", re.MULTILINE)
 
 
 def run_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="cores (default: all)")
 

@@ -21,8 +21,6 @@ _LISTED = 8  # runs in a message
 
 
 class State(StrEnum):
-    """How far a run is."""
-
     DONE = "done"
     TRAINING = "training"  # a process holds its folder
     STOPPED = "stopped"  # begun, and nobody is at it
@@ -51,7 +49,6 @@ class RunFolder:
 
     @property
     def progress(self) -> str | None:
-        """Rounds done of rounds to do."""
         return None if self.rounds_done is None else f"{self.rounds_done}/{self.rounds}"
 
 

@@ -7,19 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
+from subjectdp.cli import run_folders
 from subjectdp.cli.parser import add_json, add_results
-from subjectdp.cli.run_folders import (
-    UNITS,
-    RunFolder,
-    State,
-    count_states,
-    epsilon_of,
-    find_run,
-    read_manifest,
-    recorded_runs,
-    scenario_run,
-    stated_units,
-)
+from subjectdp.cli.run_folders import UNITS, RunFolder, State, epsilon_of, recorded_runs, scenario_run
 from subjectdp.config import RunConfig, Scenario, load_scenario
 from subjectdp.config.run import settings_apart
 from subjectdp.data.catalogue import DATASETS
@@ -35,7 +25,6 @@ _COLUMNS = (
 
 
 def runs_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("--scenario", nargs="+", metavar="FILE", help="runs of these files, done or not")
     parser.add_argument("--dataset", choices=tuple(DATASETS), help="only runs on this data set")
     parser.add_argument("--algorithm", metavar="NAME", help="only runs of this algorithm, e.g. higrad_avg_dp:v1")
@@ -51,7 +40,9 @@ def runs(options: argparse.Namespace) -> int:
     names = {*ALGORITHMS, *(f"{known}:{each}" for known in ALGORITHMS for each in algorithm(known).variants if each)}
     if options.algorithm not in (None, *names):  # a mistake, not an empty list
         raise unknown("algorithm", options.algorithm, names)
-    listed = _listed(options, Path(options.results))
+    results, runs = Path(options.results), load_scenario(options.scenario).runs if options.scenario else None
+    found = recorded_runs(results) if runs is None else (scenario_run(run, results) for run in runs)
+    listed = [run for run in found if _fits(run, options)]
     if options.json:
         print_json([vars(run) for run in listed])
     else:
@@ -59,16 +50,10 @@ def runs(options: argparse.Namespace) -> int:
     return int(any(run.state is State.BROKEN for run in listed))
 
 
-def _listed(options: argparse.Namespace, results: Path) -> list[RunFolder]:
-    runs = load_scenario(options.scenario).runs if options.scenario else None
-    found = recorded_runs(results) if runs is None else (scenario_run(run, results) for run in runs)
-    return [run for run in found if _fits(run, options)]
-
-
 def _print(runs: list[RunFolder]) -> None:
     settings = settings_apart({run.run_id: run.config for run in runs if run.config is not None})
     print_table(_COLUMNS, [(*_row(run), settings.get(run.run_id) or None) for run in runs])
-    counts = count_states(runs)
+    counts = run_folders.count_states(runs)
     print(f"\n{len(runs)} run{'' if len(runs) == 1 else 's'}{': ' if counts else ''}{counts}")
     print("* what the paper claims: no guarantee")
     if any(run.conditional for run in runs):
@@ -97,7 +82,6 @@ def _fits(run: RunFolder, options: argparse.Namespace) -> bool:
 
 
 def scenario_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
     parser.add_argument("--figure", help="only the runs that this figure shows")
     add_results(parser)
@@ -173,7 +157,6 @@ _PARTS = {  # of a comparison: heading, and what is said of nothing
 
 
 def show_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or the beginning of it")
     parser.add_argument("other", metavar="OTHER", nargs="?", help="a run to compare it with")
     add_results(parser)
@@ -185,8 +168,8 @@ def show(options: argparse.Namespace) -> None:
     in which they differ, accuracy, guarantee, cost, and whether code and machine differ.
     """
     names = [name for name in (options.run_id, options.other) if name is not None]
-    folders = [find_run(Path(options.results), name) for name in names]
-    manifests = [read_manifest(folder) for folder in folders]
+    folders = [run_folders.find_run(Path(options.results), name) for name in names]
+    manifests = [run_folders.read_manifest(folder) for folder in folders]
     shown = manifests[0] if options.other is None else compare(*manifests)
     if options.json:
         print_json(shown)
@@ -197,7 +180,6 @@ def show(options: argparse.Namespace) -> None:
 
 
 def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Prints the manifest, and the curve if there is a rounds.parquet."""
     print_pairs(_head(folder, manifest))
     curves = list(_curves(folder))
     if curves:
@@ -207,9 +189,7 @@ def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
     if privacy:
         print("\nPrivacy")
         print_pairs(_privacy(privacy), indent="  ")
-        stated = [
-            record for record in (privacy.get("sound") or {}).values() if (record or {}).get("epsilon") is not None
-        ]
+        stated = [one for one in (privacy.get("sound") or {}).values() if (one or {}).get("epsilon") is not None]
         assumptions = list(dict.fromkeys(text for record in stated for text in record.get("assumptions") or []))
         _print_list("Assumptions of the sound statements", assumptions)
         _print_list("Not covered", (privacy.get("excluded") or []) if assumptions else [])
@@ -265,7 +245,7 @@ def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     published = privacy.get("as_published") or {}
     if published.get("epsilon") is not None:
         yield "as published (no guarantee)", f"{_epsilon(published)}, {published.get('unit', '?')} level"
-    for key, unit in stated_units([privacy]).items():
+    for key, unit in run_folders.stated_units([privacy]).items():
         if (record := (privacy.get("sound") or {}).get(key)) is not None:
             yield f"sound, {unit}", _epsilon(record)
 

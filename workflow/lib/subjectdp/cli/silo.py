@@ -25,7 +25,6 @@ _LONGEST_PATH = 100  # of a socket
 
 
 def silo_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
     parser.add_argument("site", metavar="SITE", help="the silo's YAML file")
 
 

@@ -77,7 +77,9 @@ def fingerprint(*stages: str) -> str:
     ``fingerprint("figure", module_that_draws_it)``. Raises ConfigError for an unknown stage or module.
     """
     modules = closure(*stages)
-    content: list[Any] = [(module, _digest(_file_of(module))) for module in modules]
+    paths = {module: LIBRARY.joinpath(*module.split(".")) for module in modules}
+    files = {name: path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for name, path in paths.items()}
+    content: list[Any] = [(module, _digest(file)) for module, file in files.items()]
     for kind, _, name in (stage.partition(":") for stage in stages):
         if kind == "script":
             content.append((name, _digest(LIBRARY.parent / "scripts" / f"{name}.py")))
@@ -164,11 +166,6 @@ def _imports() -> dict[str, set[str]]:
     )
     own = (module for module in graph.modules if module.partition(".")[0] == PACKAGE)
     return {module: graph.find_modules_directly_imported_by(module) for module in own}
-
-
-def _file_of(module: str) -> Path:
-    path = LIBRARY.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 @cache

@@ -43,14 +43,15 @@ _Run = TypeVar("_Run", bound=RunSections)
 def resolve_defaults(run: _Run) -> _Run:
     """The canonical form of ``run``; raises ConfigError where ``data.path`` names an unset variable."""
     run = without_unread_keys(run)
-    chosen, partition = run.algorithm, run.partition
-    held = _given(partition.silos_per_subject, partition.silos)
+    chosen, partition, data = run.algorithm, run.partition, run.data
+    held = partition.silos_per_subject or partition.silos
+    path = None if data.path is None else _resolve_path(data.path, data.source)
     return _with_keys(
         run,
         {
-            "data": _of_data(run.data),
+            "data": {"test_fraction": held_out(data.dataset, data.test_fraction), "path": path},
             "partition": {"distribution": distribution_of(run), "silos_per_subject": held},
-            "algorithm": {"variant": _given(chosen.variant, algorithm(chosen.name).variants[0])},
+            "algorithm": {"variant": chosen.variant or algorithm(chosen.name).variants[0]},
             "joint": {} if any(count > 1 for count in run.joint.fused_steps) else {"fused_steps": ()},
             "training": _of_training(run),
             "model": {"name": model_of(run)},
@@ -72,14 +73,6 @@ def unread_keys(algorithm_name: str) -> dict[str, dict[str, Any]]:
         defaults = dict(RunSections.model_fields[name].default)
         unread[name] = {k: v for k, v in defaults.items() if idle or not known.reads_key(f"{name}.{k}")}
     return unread
-
-
-def _of_data(data: DataConfig) -> dict[str, Any]:
-    """Fills the test fraction and the path's variables."""
-    changes: dict[str, Any] = {"test_fraction": held_out(data.dataset, data.test_fraction)}
-    if data.path is not None:
-        changes["path"] = _resolve_path(data.path, data.source)
-    return changes
 
 
 def distribution_of(run: RunSections) -> str:
@@ -131,20 +124,12 @@ def _of_training(run: RunSections) -> dict[str, Any]:
     if training.silos_per_round is None:
         changes["silos_per_round"] = run.partition.silos
     if training.silos_per_round in (None, run.partition.silos):
-        changes |= _defaults(TrainingConfig, ("silo_choice",))
+        changes["silo_choice"] = TrainingConfig.model_fields["silo_choice"].default
     if known.one_step_per_round and training.local_steps is None:
         changes["local_steps"] = 1
     if known.samples_subjects or training.sampling_fraction is not None:
-        changes |= _defaults(TrainingConfig, ("batch_size",))
+        changes["batch_size"] = TrainingConfig.model_fields["batch_size"].default
     return changes
-
-
-def _given(value: Any, usual: Any) -> Any:
-    return usual if value is None else value
-
-
-def _defaults(section: type[Section], keys: tuple[str, ...]) -> dict[str, Any]:
-    return {key: section.model_fields[key].default for key in keys}
 
 
 def _with(section: _Section, changes: Mapping[str, Any]) -> _Section:
@@ -173,7 +158,6 @@ def data_content(data: DataConfig, *left_out: str) -> dict[str, Any]:
 
 
 def id_digest(ingredients: Any) -> str:
-    """Hex digits of an id."""
     text = json.dumps([ID_VERSION, ingredients], sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -188,10 +172,7 @@ def mechanism_of(run: RunSections) -> Mechanism:
 
 
 def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettings:
-    """The privacy and schedule settings of a run whose unread keys are at their defaults (``resolve``).
-
-    Settings with the name and the meaning of a key are taken from it; the others are translated here.
-    """
+    """The privacy and schedule settings of a resolved run: keys of the same name and meaning, others translated."""
     joint, training, accountant = run.joint, run.training, run.privacy.accountant
     integers = joint.noise == NoiseDistribution.SKELLAM and accountant == Accountant.RDP
     steps = 1 if training.local_steps is None else training.local_steps

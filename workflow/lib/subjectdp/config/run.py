@@ -207,10 +207,6 @@ def _source(data: DataConfig) -> Iterator[Rule]:
 
 
 def _partition(run: RunSections) -> Iterator[Rule]:
-    """An inherent split needs silos in the source; a split that ignores subjects can bound none of their silos.
-
-    Subject-level algorithms need data that say whose an item is.
-    """
     partition, data, mechanism = run.partition, run.data, resolve.mechanism_of(run)
     held, kind = partition.silos_per_subject, resolve.distribution_of(run)
     key, when = "partition.silos_per_subject", f"when partition.distribution is {kind}"
@@ -258,10 +254,8 @@ def settings_apart(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     run configurations as manifests hold them, of this version or an older one.
     """
     without = ("seed", "performance")
-    flat = {
-        run_id: dict(flattened({key: config[key] for key in config if key not in without}))
-        for run_id, config in configs.items()
-    }
+    kept = {run_id: {key: config[key] for key in config if key not in without} for run_id, config in configs.items()}
+    flat = {run_id: dict(flattened(settings)) for run_id, settings in kept.items()}
     usual = dict(flattened(RunConfig().model_dump(mode="json")))
     family = {run_id: tuple(settings.get(key) for key in _APART) for run_id, settings in flat.items()}
     values: dict[tuple[Any, ...], set[str]] = {}

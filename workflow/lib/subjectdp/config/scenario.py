@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -207,10 +208,8 @@ class Scenario(Section):
     @cached_property
     def runs_by_id(self) -> dict[str, RunConfig]:
         """Run id -> run, in the order of the sweep; raises ConfigError with a line for each problem."""
-        axes = [
-            {key: values_of_axis(value) for key, value in block.items() if key != "name"}
-            for block in self.sweep or [{}]
-        ]
+        blocks = self.sweep or [{}]
+        axes = [{key: values_of_axis(value) for key, value in block.items() if key != "name"} for block in blocks]
         total = sum(math.prod(map(len, block.values())) for block in axes)
         if total > LARGEST_SWEEP:
             raise expected("number of runs in sweep", total, f"at most {LARGEST_SWEEP}")
@@ -270,11 +269,7 @@ def load_scenario(paths: Sequence[Path | str] | Path | str, given: Mapping[str, 
 
 
 def load_scenario_from_mapping(*contents: Mapping[str, Any]) -> Scenario:
-    """Checks and expands scenario files that have been read already, later ones over earlier ones.
-
-    Raises ConfigError with a line for each problem in any run of the sweep: unknown keys, values out of range,
-    combinations that do not fit.
-    """
+    """Checks and expands scenario files that were read already; ConfigError with a line for each problem in any run."""
     for content in contents:
         if not isinstance(content, Mapping):
             raise expected("the scenario", type(content).__name__, "a mapping (key: value)")
@@ -338,9 +333,8 @@ def _check_overrides_are_read(scenario: Scenario) -> None:
             read[f"algorithms.{key}"] = bool(of[key])
             nested = _mapping(_mapping(partial).get("datasets")) if of[key] else {}
             read |= {f"algorithms.{key}.datasets.{name}": name in of[key] for name in nested}
-        problems += [
-            f"Expected {key} to be of a run of the sweep, got none." for key, is_read in read.items() if not is_read
-        ]
+        unread = [key for key, is_read in read.items() if not is_read]
+        problems += [f"Expected {key} to be of a run of the sweep, got none." for key in unread]
     messages.raise_all(problems)
 
 
@@ -449,9 +443,5 @@ def _accepted(key: str, wanted: Any) -> list[Any]:
 
 def _value(run: RunConfig, key: str) -> Any:
     if key == "algorithm":
-        parts = (run.algorithm.name, run.algorithm.variant)
-        return tuple(part for part in parts if part is not None)
-    value: Any = run
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
+        return tuple(filter(None, (run.algorithm.name, run.algorithm.variant)))
+    return attrgetter(key)(run)

@@ -1,11 +1,8 @@
 """The sections of a run's configuration: frozen pydantic models, one class a section.
 
 Every key has a default, a range and, as the text below it, a description. ``config/README.md`` and
-``config/config.schema.json`` are generated from this file. Unknown keys are refused.
-Numbers may be written as text (YAML 1.1 reads ``1e-5`` as text, ``--config`` passes text); ``true`` is not a number.
-
-Modules of the configuration, each importing only those before it: ``sections``, ``resolve`` (defaults, ids, the plan's
-settings), ``messages``, ``run`` (``RunConfig``, rules between keys), ``scenario``.
+``config/config.schema.json`` are generated from this file. Numbers may be written as text (YAML 1.1 reads ``1e-5`` as
+text, ``--config`` passes text); ``true`` is not a number.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,32 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from subjectdp.algorithms.registry import ALGORITHMS, label
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.models.catalogue import MODELS
-from subjectdp.plan.plan import (
-    LARGEST_INTEGER,
-    MOST_SILOS,
-    Accountant,
-    AccountingMode,
-    BudgetWeights,
-    ClipNorm,
-    Count,
-    Decay,
-    Delta,
-    GradientBits,
-    Horizontal,
-    NaturalNumber,
-    NoiseDistribution,
-    NoiseSource,
-    NonNegative,
-    NotBool,
-    OpenFraction,
-    PlanSettings,
-    Positive,
-    Probability,
-    SamplingMethod,
-    SiloChoice,
-    SubjectSettings,
-    TrustModel,
-)
+from subjectdp.plan import plan
+from subjectdp.plan.plan import Accountant
 
 Distribution = Literal["uniform", "power", "equal", "inherent"]
 if TYPE_CHECKING:
@@ -68,11 +41,11 @@ ParameterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 class EmbeddedConfig(Section):
     """Size of the synthetic archives that the project generates itself."""
 
-    subjects: Annotated[int, Field(ge=2, le=100_000), NotBool] = 60
+    subjects: Annotated[int, Field(ge=2, le=100_000), plan.NotBool] = 60
     """Writers or characters to generate."""
-    items_per_subject: Annotated[int, Field(ge=5, le=100_000), NotBool] = 120
+    items_per_subject: Annotated[int, Field(ge=5, le=100_000), plan.NotBool] = 120
     """Mean number of items (images, text windows) of a subject."""
-    seed: NaturalNumber = 0
+    seed: plan.NaturalNumber = 0
     """Seed of the generator; independent of the run's seed."""
 
 
@@ -117,11 +90,11 @@ class DataConfig(Section):
     task: Literal["classification", "regression"] | None = None
     """table: the label is a class or a number (squared loss; in the place of accuracy the share of the variance that
     is explained); null: a class, unless that is unclear."""
-    subjects: Annotated[int, Field(ge=2, le=LARGEST_INTEGER), NotBool] | None = None
+    subjects: Annotated[int, Field(ge=2, le=plan.LARGEST_INTEGER), plan.NotBool] | None = None
     """Keep the first N subjects only (Small-FEMNIST: 350); null keeps all."""
-    test_fraction: OpenFraction | None = None
+    test_fraction: plan.OpenFraction | None = None
     """Part of each subject's items held out for the test; null: 0.1 (Shakespeare), 0.2 (all others)."""
-    validation_fraction: OpenFraction = 0.2
+    validation_fraction: plan.OpenFraction = 0.2
     """Part of each subject's remaining items held out for validation."""
 
     @property
@@ -135,7 +108,7 @@ class DataConfig(Section):
     """FEMNIST: repeat the first image of every writer but the first, as LEAF does."""
     embedded: EmbeddedConfig = EmbeddedConfig()
     """Size of the generated data (embedded)."""
-    expected: dict[Literal["users", "items", "classes", "groups", "vocabulary", "users_after_split"], Count] = {}
+    expected: dict[Literal["users", "items", "classes", "groups", "vocabulary", "users_after_split"], plan.Count] = {}
     """Counts that the whole source must have, before data.subjects trims it; a mismatch stops the run. users (writers,
     characters), items, classes, groups (plays), vocabulary, users_after_split (with training and test items)."""
 
@@ -143,18 +116,18 @@ class DataConfig(Section):
 class PartitionConfig(Section):
     """How the subjects' items are distributed over the silos."""
 
-    silos: Annotated[int, Field(ge=1, le=MOST_SILOS), NotBool] = 16
+    silos: Annotated[int, Field(ge=1, le=plan.MOST_SILOS), plan.NotBool] = 16
     """Number of silos S."""
     distribution: Distribution = "uniform"
     """Distribution of a subject's items over the silos; left out where data.silo is given: inherent. uniform, or power
     with exponent alpha over an order of the silos drawn for each subject; equal: all items dealt at random in equal
     shares, whoever's they are (iid clients); inherent: each item at the silo that the source names."""
-    alpha: Positive = 1.0
+    alpha: plan.Positive = 1.0
     """Exponent of the power distribution; 1 is even, 16 very skewed."""
-    max_items_per_subject: Count | None = None
+    max_items_per_subject: plan.Count | None = None
     """Enforced cap k on a subject's training items at one silo (the rest is dropped); null: no cap. Sound subject-level
     accounting needs one."""
-    silos_per_subject: Count | None = None
+    silos_per_subject: plan.Count | None = None
     """Number of silos that may hold one subject's items; null: all."""
 
 
@@ -185,28 +158,28 @@ class AlgorithmConfig(Section):
 class PrivacyConfig(Section):
     """Privacy target and accounting; without effect on fed_avg, which claims no privacy."""
 
-    mode: AccountingMode = AccountingMode.AS_PUBLISHED
+    mode: plan.AccountingMode = plan.AccountingMode.AS_PUBLISHED
     """Accounting and noise as the paper prints them, or as can be proven."""
-    horizontal: Horizontal = Horizontal.ROUNDS_OVER_SQRT_S
+    horizontal: plan.Horizontal = plan.Horizontal.ROUNDS_OVER_SQRT_S
     """How subject-level algorithms pay for the silos that hold a subject: floor(R/sqrt(s)) rounds (published), noise
     for s times the steps (published), a sound composition over those silos, or nothing (v0: all rounds, one silo's
     steps)."""
-    epsilon: Positive = 4.0
+    epsilon: plan.Positive = 4.0
     """Target epsilon of the whole run."""
-    delta: Delta = 1e-5
+    delta: plan.Delta = 1e-5
     """Target delta of the whole run."""
-    clip_norm: ClipNorm = 1.0
+    clip_norm: plan.ClipNorm = 1.0
     """L2 bound C on one unit's contribution."""
-    noise_multiplier: NonNegative | None = None
+    noise_multiplier: plan.NonNegative | None = None
     """Noise std over clip_norm, on a silo's sum; under secure aggregation on the sum over silos. null: calibrated to
     epsilon and delta."""
     accountant: Literal[Accountant.PLD, Accountant.RDP, Accountant.OPACUS, Accountant.MIRONOV] = Accountant.PLD
     """Accountant that calibrates the noise. As_published mode only: opacus, Opacus' RDP accountant, which the
     subject-level papers used (6 to 7 % more noise than pld); mironov, the joint-noise paper's."""
-    noise_source: Literal[NoiseSource.REPRODUCIBLE, NoiseSource.SECURE] = NoiseSource.REPRODUCIBLE
+    noise_source: Literal[plan.NoiseSource.REPRODUCIBLE, plan.NoiseSource.SECURE] = plan.NoiseSource.REPRODUCIBLE
     """What sampling and noise are drawn from: the seed (reproducible; a model that is not for release), or 256 bits of
     the operating system that no file keeps after the run (secure; slower noise, on the CPU)."""
-    predicted_subjects: Count | None = None
+    predicted_subjects: plan.Count | None = None
     """Experiment, sound mode only: train with the noise on the average that so many subjects would have at epsilon; the
     run itself gives its own, fewer subjects a larger epsilon, which is stated. null: off."""
 
@@ -215,20 +188,20 @@ class JointConfig(Section):
     """Noise under secure aggregation: joint_noise reads all keys, subject_release and uldp_fl who is honest (the two
     keys colluding_silos and own_noise_only)."""
 
-    noise: NoiseDistribution = PlanSettings.noise_distribution
+    noise: plan.NoiseDistribution = plan.PlanSettings.noise_distribution
     """Gaussian noise, or integer noise on rounded gradients, summed in a ring (secure aggregation). skellam needs
     privacy.accountant rdp and plain sgd."""
-    bits: GradientBits = PlanSettings.gradient_bits
+    bits: plan.GradientBits = plan.PlanSettings.gradient_bits
     """skellam: a clip norm is 2^bits steps of the integer grid that gradients are rounded to."""
     clipping: Literal["item", "update"] = "item"
     """item: each item's gradient is clipped and every local step noised, as in the paper. update: local steps without
     noise, then a silo's whole update is clipped and noised once; sound for any number of local steps, privacy unit: the
     silo."""
-    colluding_silos: NaturalNumber = 0
+    colluding_silos: plan.NaturalNumber = 0
     """Colluding silos of a round, whose noise does not count; 1 for honest-but-curious silos (N-1)."""
     own_noise_only: bool = False
     """Account for each silo's own noise alone, which is sound for any number of local steps."""
-    fused_steps: tuple[Count, ...] = ()
+    fused_steps: tuple[plan.Count, ...] = ()
     """Local steps of each silo for every noised step of the others, with its clip norm divided by as many and noise in
     the last; as_published with gaussian noise, poisson sampling and plain sgd only; empty: all 1."""
 
@@ -237,14 +210,14 @@ class SubjectConfig(Section):
     """Algorithms that sample whole subjects: subject_release (all keys), subject_sampling (the first two) and uldp_fl
     (sampling_probability and weights)."""
 
-    sampling_probability: Probability = SubjectSettings.sampling_probability
+    sampling_probability: plan.Probability = plan.SubjectSettings.sampling_probability
     """Probability q_s that a subject takes part; 1: everybody does."""
-    items: Count | None = None
+    items: plan.Count | None = None
     """Most items G of a sampled subject at a silo, drawn anew each time; null: all of them."""
-    trust: TrustModel = TrustModel.LOCAL
+    trust: plan.TrustModel = plan.TrustModel.LOCAL
     """Who sees what: every silo's noisy sum (local), their sum alone (secure_aggregation), or a trusted server the
     silos' sums before it adds the noise (central)."""
-    weights: BudgetWeights = SubjectSettings.weights
+    weights: plan.BudgetWeights = plan.SubjectSettings.weights
     """How a subject's clip norm is split over its silos: equally, by its items there, or in one part for each silo that
     may hold it (fixed: no silo asks another)."""
 
@@ -254,41 +227,41 @@ class OptimizerConfig(Section):
 
     name: Literal["sgd", "momentum", "adam"] = "sgd"
     """Local optimiser."""
-    learning_rate: Positive = 0.1
+    learning_rate: plan.Positive = 0.1
     """Local learning rate."""
-    momentum: Decay = 0.9
+    momentum: plan.Decay = 0.9
     """Momentum (momentum), or beta1 (adam)."""
 
 
 class TrainingConfig(Section):
     """Schedule of rounds and steps."""
 
-    rounds: Annotated[int, Field(ge=1, le=1_000_000), NotBool] = 100
+    rounds: Annotated[int, Field(ge=1, le=1_000_000), plan.NotBool] = 100
     """Rounds R, before the horizontal rule shortens them."""
-    local_steps: Annotated[int, Field(ge=1, le=1_000_000), NotBool] | None = None
+    local_steps: Annotated[int, Field(ge=1, le=1_000_000), plan.NotBool] | None = None
     """Mini-batches T of a silo in a round; null: local_epochs, each of ceil(items of the silo / batch_size)."""
-    local_epochs: Annotated[int, Field(ge=1, le=10_000), NotBool] = 1
+    local_epochs: Annotated[int, Field(ge=1, le=10_000), plan.NotBool] = 1
     """Epochs of a round, where local_steps is null."""
-    batch_size: Annotated[int, Field(ge=1, le=10_000_000), NotBool] = 512
+    batch_size: Annotated[int, Field(ge=1, le=10_000_000), plan.NotBool] = 512
     """Mini-batch size B (its expectation with Poisson sampling)."""
-    sampling_fraction: Probability | None = None
+    sampling_fraction: plan.Probability | None = None
     """Poisson probability q of an item at every silo, for silos of very different sizes; an epoch is ceil(1/q) steps.
     null: batch_size over the silo's items."""
-    sampling: Literal[SamplingMethod.POISSON, SamplingMethod.FIXED_BATCH_SIZE] = SamplingMethod.POISSON
+    sampling: Literal[plan.SamplingMethod.POISSON, plan.SamplingMethod.FIXED_BATCH_SIZE] = plan.SamplingMethod.POISSON
     """A coin for each item, or exactly batch_size items without replacement."""
-    silos_per_round: Count | None = None
+    silos_per_round: plan.Count | None = None
     """Silos s that take part in a round; null: all."""
-    silo_choice: SiloChoice = PlanSettings.silo_choice
+    silo_choice: plan.SiloChoice = plan.PlanSettings.silo_choice
     """silos_per_round: the silos in turn, each as often as all others (public; its data are charged its own rounds), or
     drawn anew in every round as in the papers (charged for the draws; integer noise all rounds)."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """Local optimiser."""
-    averaged_rounds: Probability | None = None
+    averaged_rounds: plan.Probability | None = None
     """The mean of the models of this last part of the rounds is evaluated and saved, which costs no privacy; null: the
     last model."""
-    evaluate_every: Count = 1
+    evaluate_every: plan.Count = 1
     """Evaluate after every so many rounds, and after the last."""
-    evaluation_items: Count | None = None
+    evaluation_items: plan.Count | None = None
     """Evaluate on so many of the pooled test items, and of the validation items, drawn once a seed; null: on all."""
 
 
@@ -313,19 +286,19 @@ class PerformanceConfig(Section):
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = "auto"
     """auto, cpu, cuda or cuda:N."""
-    threads: Annotated[int, Field(ge=1, le=1024), NotBool] = 1
+    threads: Annotated[int, Field(ge=1, le=1024), plan.NotBool] = 1
     """CPU threads of a run."""
-    physical_batch_size: NaturalNumber = 0
+    physical_batch_size: plan.NaturalNumber = 0
     """Items in one forward and backward pass; 0: by the model's memory for an item, at least 192 on the CPU and 1,024
     on a GPU."""
-    checkpoint_minutes: NonNegative = 5.0
+    checkpoint_minutes: plan.NonNegative = 5.0
     """Checkpoint after a round where the last one is so many minutes old; 0: after every round."""
 
 
 class RunSections(Section):
     """All sections of a run. :class:`subjectdp.config.run.RunConfig` checks the rules between them."""
 
-    seed: NaturalNumber = 0
+    seed: plan.NaturalNumber = 0
     """Root seed of split, partition and initial model, and of sampling and noise where privacy.noise_source is
     reproducible."""
     data: DataConfig = DataConfig()

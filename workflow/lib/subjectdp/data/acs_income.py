@@ -26,8 +26,7 @@ _NAMES = (
     "al ak az ar ca co ct de fl ga hi id il in ia ks ky la me md ma mi mn ms mo mt ne nv nh nj nm ny nc nd oh ok or pa "
     "ri sc sd tn tx ut vt va wa wv wi wy pr"
 )
-REGIONS = tuple(_NAMES.split())
-"""The silos, in the order of the states' census codes."""
+REGIONS = tuple(_NAMES.split())  # the silos, in the order of the states' census codes
 
 THRESHOLD = 50_000  # dollars
 SCALES = {"AGEP": 99.0, "SCHL": 24.0, "WKHP": 99.0}
@@ -43,20 +42,13 @@ def load_upstream(folder: Path) -> Content:
     """The 51 zip files in ``folder``; each region is a silo. Raises DataError for a missing or damaged file."""
     tables = [read_region(folder / file_name(region)) for region in REGIONS]
     features = np.concatenate([encode(table) for table in tables])
-    return Content(
-        dataset="acs_income",
-        kind=VECTOR,
-        features=features,
-        labels=np.concatenate([(table["PINCP"] > THRESHOLD).to_numpy(dtype=np.uint8) for table in tables]),
-        classes=2,
-        silo_names=tuple(region.upper() for region in REGIONS),
-        silos=np.repeat(np.arange(len(REGIONS), dtype=np.int16), [len(table) for table in tables]),
-        **single_items(len(features)),
-    )
+    labels = np.concatenate([(table["PINCP"] > THRESHOLD).to_numpy(dtype=np.uint8) for table in tables])
+    silos = np.repeat(np.arange(len(REGIONS), dtype=np.int16), [len(table) for table in tables])
+    facts = single_items(len(features)) | {"silo_names": tuple(region.upper() for region in REGIONS), "silos": silos}
+    return Content("acs_income", VECTOR, features, labels, classes=2, **facts)
 
 
 def file_name(region: str) -> str:
-    """The zip of a region."""
     return f"csv_p{region}.zip"
 
 
@@ -90,7 +82,6 @@ def encode(people: pd.DataFrame) -> NDArray[np.float32]:
 
 # --- the embedded files, made up ------------------------------------------------------------------------------
 
-
 FEWEST = 30  # people of a region
 _TIMESTAMP = (2019, 1, 1, 0, 0, 0)
 
@@ -107,9 +98,10 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
     sizes = FEWEST + np.floor(spare * shares / shares.sum()).astype(int)
     paths = []
     for number, (region, size) in enumerate(zip(REGIONS, sizes.tolist(), strict=True)):
-        path = folder / file_name(region)
-        atomic.write_bytes(path, _zipped(f"psam_p{number + 1:02d}.csv", _people(size, generator)))
-        paths.append(path)
+        paths.append(folder / file_name(region))
+        with atomic.atomic_path(paths[-1]) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            entry = zipfile.ZipInfo(f"psam_p{number + 1:02d}.csv", _TIMESTAMP)
+            archive.writestr(entry, _people(size, generator).to_csv(index=False))
     return paths
 
 
@@ -125,10 +117,3 @@ def _people(size: int, generator: np.random.Generator) -> pd.DataFrame:
     columns |= {"POBP": generator.choice([6, 36, 48, 110, 210, 303, 420], size), "PWGTP": np.full(size, 100)}
     columns |= {"PINCP": np.rint(np.exp(logs) / 10).astype(int) * 10, "SERIALNO": np.arange(size)}
     return pd.DataFrame(columns)
-
-
-def _zipped(name: str, table: pd.DataFrame) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(zipfile.ZipInfo(name, _TIMESTAMP), table.to_csv(index=False))
-    return packed.getvalue()

@@ -30,11 +30,10 @@ LARGEST_TEXT = 64 << 20  # bytes of a text, which is read into memory whole (the
 _LARGEST_RATIO = 300  # unpacked to packed size; NIST's images and LEAF's JSON stay below 30
 _RATIO_FROM_BYTES = 1 << 20  # smaller files may have any ratio
 _HTML_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<script")
-_BROKEN = (
+_BROKEN = (  # what zipfile and gzip raise for damaged files
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
     *(ValueError, NotImplementedError, OverflowError),
 )
-"""What ``zipfile`` and ``gzip`` raise for damaged files."""
 
 
 class Readable(Protocol):
@@ -107,10 +106,7 @@ def _archive(path: Path, members: list[Member], largest: int, packed: zipfile.Zi
 
 
 def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
-    """The text in a plain file, a gzip file, or a zip file with exactly one ``.txt``.
-
-    DataError for another file, and for one that holds no text or a web page.
-    """
+    """The text in a plain or gzip file, or in a zip file's one ``.txt``; DataError for another file, or a web page."""
     if not path.is_file():
         raise DataError(f"{path} does not exist: expected a .txt, .gz or .zip file.")
     try:
@@ -138,10 +134,7 @@ def refuse_web_page(start: bytes, path: Path) -> None:
 
 
 def find_text(folder: Path, names: Iterable[str]) -> Path:
-    """The text in a folder: by name (plain, ``.gz``, ``.zip``), else its only .txt or .txt.gz, else its only .zip.
-
-    DataError if there is none, or several candidates.
-    """
+    """A folder's text: by name (plain, ``.gz``, ``.zip``), else its only .txt or .txt.gz, or .zip; DataError."""
     for name in names:
         for packing in ("", ".gz", ".zip"):
             if (folder / f"{name}{packing}").is_file():
@@ -193,7 +186,6 @@ def _list_zip(path: Path, packed: zipfile.ZipFile) -> list[Member]:
 
 
 def _problem(info: zipfile.ZipInfo) -> str | None:
-    """Why an entry is refused, or None."""
     if not info.filename.isprintable() or len(info.filename) > 1024:
         return "has a name that is too long or cannot be printed"
     if info.flag_bits & 0x1:

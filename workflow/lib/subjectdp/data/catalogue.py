@@ -30,12 +30,11 @@ class Source(StrEnum):
 class DatasetSpec:
     """One data set.
 
-    ``reader`` is a module with ``load_upstream(folder) -> Content``, which reads the files that config/datasets.yaml
-    lists for the data set; ``sources`` are the values of ``data.source`` that it has. ``subjects`` (those with train
-    and test items) and ``items_per_subject`` are what a plan assumes before anything has been read. ``shape`` is that
-    of an item as models take it: (channels, height, width), (characters,) or (numbers,); empty: known once read.
-    ``generator`` is the module with ``write_files(folder, subjects, items_per_subject, seed) -> list[Path]``, which
-    makes the embedded files, where the data set has them.
+    ``reader``: a module with ``load_upstream(folder) -> Content``, of the files in config/datasets.yaml; ``generator``:
+    one with ``write_files(folder, subjects, items_per_subject, seed) -> list[Path]``, of the embedded ones, if any.
+    ``sources``: its values of ``data.source``. ``subjects`` (with train and test items) and ``items_per_subject``: what
+    a plan assumes before anything was read. ``shape`` of an item: (channels, height, width), (characters,) or
+    (numbers,); empty: known once read.
     """
 
     label: str  # in figures

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from subjectdp.data.content import Content, single_items
+from subjectdp.data.content import VECTOR, Content, single_items
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
 from subjectdp.noise.keys import Purpose, numpy_generator
@@ -42,15 +42,8 @@ def load_upstream(folder: Path, decode: bool = True) -> Content:
     found = np.zeros((len(images), FEATURES), dtype=np.float32)
     if decode:
         found = extract(images, folder / CHECKPOINT)
-    return Content(
-        dataset="cifar10",
-        kind="vector",
-        features=found,
-        labels=labels,
-        classes=CLASSES,
-        notes={"features": f"ResNeXt of {CHECKPOINT}, without its last layer"},
-        **single_items(len(images)),
-    )
+    notes = {"features": f"ResNeXt of {CHECKPOINT}, without its last layer"}
+    return Content("cifar10", VECTOR, found, labels, classes=CLASSES, notes=notes, **single_items(len(images)))
 
 
 def read_archive(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -83,7 +76,6 @@ def _batch(path: Path, archive: tarfile.TarFile, name: str) -> tuple[NDArray[np.
 
 
 # --- the embedded files, made up ------------------------------------------------------------------------------
-
 
 _CANVAS = 4 * SIDE  # drawn large and reduced: soft edges
 _WIDTHS, _GROUPS = (16, 32, 64), 4

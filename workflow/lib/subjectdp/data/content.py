@@ -95,10 +95,8 @@ def _check_values(content: Content) -> None:
     if content.classes and content.kind != TEXT and not np.issubdtype(labels.dtype, np.integer):
         raise expected(f"{name} labels", labels.dtype.name, "whole numbers", DataError)
     symbols = (f"{name} symbols", content.features) if content.kind == TEXT else (f"{name} labels", labels)
-    for (key, values), count in (
-        (symbols, content.classes),
-        ((f"{name} silos", content.silos), len(content.silo_names)),
-    ):
+    of_silos = (f"{name} silos", content.silos)
+    for (key, values), count in ((symbols, content.classes), (of_silos, len(content.silo_names))):
         if count and not 0 <= int(values.min()) <= int(values.max()) < count:
             raise expected(key, f"{int(values.min())}..{int(values.max())}", f"0..{count - 1}", DataError)
     if not content.classes and (labels.dtype != np.float32 or not ((labels >= 0) & (labels <= 1)).all()):
@@ -108,10 +106,7 @@ def _check_values(content: Content) -> None:
 
 
 def most_copies(content: Content) -> int:
-    """The most equal items of one subject, labels aside: 2 where LEAF lists a writer's first image twice.
-
-    1 for text, whose items are windows that overlap.
-    """
+    """The most equal items of one subject, labels aside: 2 where LEAF lists an image twice, 1 for text (windows)."""
     if content.kind == TEXT:
         return 1
     most = 1
@@ -214,7 +209,6 @@ class Pools:
 
     @classmethod
     def of(cls, data: Content) -> Self:
-        """The pools of a data set."""
         if data.own_subjects:
             order, ends = np.arange(len(data.items)), np.empty(0, np.int64)
             if len(data.silos) > 0:
@@ -234,14 +228,12 @@ class Pools:
 def split_items(prepared: Content, seed: int, test_fraction: float, validation_fraction: float) -> Splits:
     """Splits each subject's items into train, validation and test.
 
-    Test: LEAF's split by sample with train fraction ``1 - test_fraction``. Images: at random, keyed by seed
-    and subject id, so that a subject's split depends on no other subject. Text: first part train, then a gap
-    of ``window - 1`` windows, so that no test window's input shares a character with a train window's input,
-    then test. Subjects with fewer than two items, or left without a test item, are dropped as LEAF drops
-    them; the single items of a table's subjects are split together. Validation: the same rule on the train part with
-    ``validation_fraction``, but a subject may have no validation items. Items that are their own subjects are split at
-    random, within each silo that the source names.
-    The fractions are trusted: the configuration checks them.
+    Test: LEAF's split by sample with train fraction ``1 - test_fraction``. Images: at random, keyed by seed and subject
+    id, so that a subject's split depends on no other subject. Text: first part train, then a gap of ``window - 1``
+    windows, so that no test window's input shares a character with a train window's input, then test. Subjects with
+    fewer than two items, or left without a test item, are dropped as LEAF drops them; a table's single items are split
+    together. Validation: the same rule on the train part, but a subject may have no validation items. Items that are
+    their own subjects are split at random, within each silo that the source names. The fractions are trusted.
     """
     pools = Pools.of(prepared)
     train, test, kept = sizes_after_split(pools.sizes, test_fraction, prepared.kind)

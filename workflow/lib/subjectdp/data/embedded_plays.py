@@ -4,10 +4,8 @@ The file has what those rules need and must cope with: verses to skip, titles tw
 line, continuations, stage directions in three shapes, names in mixed case, bit parts of one line (dropped), and one
 play in the layout that LEAF treats apart. The author's line and that play's title are real; all else is invented.
 
-Each character talks in a manner of its own: a few favourite nouns, verbs, adjectives and sentence patterns, an opening
-and a closing phrase, words built from its own syllables, and a quirk of pronunciation or punctuation. All share one
-language, so a model learns from every character, and each pulls it another way: the data are not identically
-distributed.
+Each character talks in a manner of its own. All share one language, so a model learns from every character, and each
+pulls it another way: the data are not identically distributed.
 """
 
 from __future__ import annotations
@@ -66,10 +64,10 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
     """
     _check_length(subjects * items_per_subject // _LINE_WIDTH, subjects, items_per_subject)
     sizes = role_sizes(subjects, items_per_subject, seed)
-    casts = _deal_casts(subjects)
     lines = _preamble(seed)
-    first = 0
-    for play, cast in enumerate(casts):
+    first, plays = 0, max(1, min(_MOST_PLAYS, subjects // _CHARACTERS_A_PLAY))
+    for play in range(plays):
+        cast = subjects // plays + (play < subjects % plays)
         names = enumerate(_cast_names(seed, play, cast), start=first)
         roles = [_draw_role(seed, index, name, sizes[index]) for index, name in names]
         odd = play == 1  # the first play follows the verses, as in the e-text, and must be an ordinary one
@@ -97,12 +95,6 @@ def role_sizes(subjects: int, items_per_subject: int, seed: int) -> list[int]:
     scale = items_per_subject * subjects / sum(raw)
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "sizes"))
     return dice.shuffled([max(1, round(scale * value)) for value in raw])
-
-
-def _deal_casts(subjects: int) -> list[int]:
-    """Numbers of characters of each play, as even as can be."""
-    plays = max(1, min(_MOST_PLAYS, subjects // _CHARACTERS_A_PLAY))
-    return [subjects // plays + (play < subjects % plays) for play in range(plays)]
 
 
 def _cast_names(seed: int, play: int, count: int) -> list[str]:
@@ -213,8 +205,7 @@ def _speech_lines(role: Role, speech: list[str], dice: Dice, odd: bool) -> list[
 
 
 def _direction(name: str, dice: Dice, odd: bool) -> list[str]:
-    """Now and then a stage direction: one in two columns is discarded, one far to the right counts as speech; in the
-    odd layout one that begins with < ends the speech."""
+    """Now and then: in two columns it is discarded, far right it is speech, in the odd layout it ends the speech."""
     fate = dice.roll()
     if odd:
         return [f"<Exit {name}"] if fate < 0.05 else []
@@ -243,7 +234,6 @@ class Dice:
         return min(int(self.roll() * count), count - 1)
 
     def shuffled(self, values: Sequence[_T]) -> list[_T]:
-        """The values in a random order."""
         keyed = [(self.roll(), position) for position in range(len(values))]
         return [values[position] for _, position in sorted(keyed)]
 
@@ -257,14 +247,11 @@ class Favourites:
         self._bounds = list(accumulate(weights))
 
     def draw(self, dice: Dice) -> str:
-        """One of the values."""
         return self._values[bisect(self._bounds[:-1], dice.roll() * self._bounds[-1])]
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How one character speaks."""
-
     patterns: Favourites
     slots: dict[str, Favourites]
     opener: str
@@ -277,7 +264,12 @@ class Manner:
 
     def sentence(self, dice: Dice) -> str:
         """One sentence, capitalised and ended, on one line."""
-        text = _fill(self.patterns.draw(dice), self.slots, dice)
+
+        def word(match: re.Match[str]) -> str:
+            slot = match.group(1)
+            return third_person(self.slots["v"].draw(dice)) if slot == "vs" else self.slots[slot].draw(dice)
+
+        text = re.sub(r"\ba (?=[aeiou])", "an ", _SLOT.sub(word, self.patterns.draw(dice)))
         question = text.endswith("?")
         if dice.roll() < self.opening_rate:
             text = f"{self.opener} {text}"
@@ -288,7 +280,6 @@ class Manner:
 
 
 def draw_manner(dice: Dice) -> Manner:
-    """Draws a manner of speaking."""
     known = {"n": (NOUNS, 1.1), "a": (ADJECTIVES, 1.2), "v": (VERBS, 1.2), "d": (ADVERBS, 1.4), "x": (ADDRESSES, 2.0)}
     slots = {slot: Favourites(words, dice, steepness) for slot, (words, steepness) in known.items()}
     slots["p"] = Favourites(_invent_words(dice, 5), dice, 1.0)
@@ -313,14 +304,6 @@ def third_person(verb: str) -> str:
 
 
 _SLOT = re.compile(r"\{(vs|[navdxp])\}")
-
-
-def _fill(pattern: str, slots: dict[str, Favourites], dice: Dice) -> str:
-    def word(match: re.Match[str]) -> str:
-        slot = match.group(1)
-        return third_person(slots["v"].draw(dice)) if slot == "vs" else slots[slot].draw(dice)
-
-    return re.sub(r"\ba (?=[aeiou])", "an ", _SLOT.sub(word, pattern))
 
 
 def _invent_words(dice: Dice, count: int) -> list[str]:
@@ -435,5 +418,4 @@ PLAY_SUBJECTS = _phrases("""
 PLAY_PLACES = _phrases("VELLANORE | DUNWICK SANDS | ST OBBLE | THE SEVEN WEIRS")
 ONSETS = _words("b c d f g h j k l m n p q r s t v w z br dr gl kr pl sk st th tr")
 VOWELS = _words("a e i o u ae ou ee")
-CODAS = ("", *_words("n l rk st m ck ss"))
-"""Beginnings, middles and ends of the syllables of invented words."""
+CODAS = ("", *_words("n l rk st m ck ss"))  # beginnings, middles and ends of the syllables of invented words

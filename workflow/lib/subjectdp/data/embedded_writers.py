@@ -7,11 +7,10 @@ Of the upstream's layout there is what LEAF's rules read::
 
 An image has the very same bytes in both archives: writer and class are matched by md5, as upstream.
 
-A writer keeps the face of each character, size, aspect, slant, pen width and a smooth bend of each character. From item
-to item change another bend, size, slant, rotation, place, the pen's pressure, ragged edges and a rare speck of dirt. A
-writer's images depend on (seed, writer, items) alone. The strokes are those of typefaces that matplotlib ships: of each
-glyph the distance of every pixel to its thinned skeleton is kept, and drawn with a pen of radius r it is "distance <=
-r", after any smooth warp. Distances are fixed-point integers: no pixel flips where a processor rounds otherwise.
+A writer keeps the face and the bend of each character, size, aspect, slant and pen; the rest varies from item to item.
+Images depend on (seed, writer, items) alone. The strokes are those of typefaces that matplotlib ships: drawn with a pen
+of radius r, a glyph is where the distance to its thinned skeleton is at most r, after any smooth warp. Distances are
+fixed-point integers: no pixel flips where a processor rounds otherwise.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ DISTANCE_UNIT = 32  # distances are integers in units of 1/32 grid pixel
 # Faces whose skeleton looks like something a hand could have written (cmmi10's digits are old-style figures and cmsy10
 # has script capitals only).
 _SHIPPED = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-FACES = (
+FACES = (  # typefaces: file, share of the writers, and the characters that each lends
     ("cmss10", 3, CLASSES),
     ("DejaVuSans", 3, CLASSES),
     ("DejaVuSansMono", 2, CLASSES),
@@ -56,7 +55,6 @@ FACES = (
     ("cmmi10", 2, CLASSES[10:]),
     ("cmsy10", 0.5, CLASSES[10:36]),
 )
-"""Typefaces: file, share of the writers, and the characters that each lends."""
 
 PAPER = 128  # height and width of an image, in pixels: NIST SD19's size
 _BOX = 96  # the ink stays within the middle 96 x 96 pixels
@@ -67,12 +65,7 @@ _DIGIT_SHARE = 0.5
 _PRINTED_LETTER_SHARE = 0.6  # of the letters; the rest is running text
 _RUNNING_CAPITAL_SHARE = 0.12
 # Letters of English text, per mille: a form's running text is what makes common letters common.
-# fmt: off
-_LETTER_FREQUENCY = (
-    82, 15, 28, 43, 127, 22, 20, 61, 70, 2, 8, 40, 24,
-    67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1,
-)
-# fmt: on
+_LETTER_FREQUENCY = (82, 15, 28, 43, 127, 22, 20, 61, 70, 2, 8, 40, 24, 67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1)
 _PARTS = (0, 1, 2, 3, 4, 6, 7)  # SD19 has no hsf_5
 
 _Floats = NDArray[np.float64]
@@ -337,10 +330,7 @@ def _rasterise(path: Path, characters: list[str]) -> NDArray[np.bool_]:
 
 
 def thin(bitmaps: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Skeletons of a stack of bitmaps (n, h, w): the parallel thinning of Zhang and Suen (CACM 27(3), 1984).
-
-    Every connected piece (8-neighbourhood) keeps at least one pixel and stays connected.
-    """
+    """Skeletons of bitmaps (n, h, w), thinned as by Zhang and Suen (CACM 27(3), 1984); every piece stays, connected."""
     tables, image = _thinning_tables(), bitmaps.astype(np.uint8)
     while True:
         before = int(image.sum())

@@ -46,10 +46,8 @@ def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode:
     """Reads by_class and by_write (zip files, or unpacked folders) in ``folder``.
 
     ``duplicate_first_image_bug``: repeat the first image of each writer but the first, as LEAF's code does.
-    Without ``decode`` the pixels stay zero (for counts only, in a fraction of the time).
-
-    Raises:
-        DataError: an archive is missing or unsafe, by_class lacks an image of by_write, or an image is no square PNG.
+    Without ``decode`` the pixels stay zero (for counts only, in a fraction of the time). DataError for a missing or
+    unsafe archive, an image of by_write that by_class lacks, or one that is no square PNG.
     """
     with _find_archive(folder, "by_class") as by_class, _find_archive(folder, "by_write") as by_write:
         labelled, written = list_by_class(by_class), list_by_write(by_write)
@@ -64,20 +62,14 @@ def load_upstream(folder: Path, duplicate_first_image_bug: bool = False, decode:
         )
     labels = np.array([label_of[digest] for digest in digests], dtype=np.uint8)
     order, counts, writers = group_by_writer([writer for _, writer in written], duplicate_first_image_bug)
-    notes = {"by_class_images": len(labelled), "by_write_images": len(written)}
+    notes: dict[str, int] = {"by_class_images": len(labelled), "by_write_images": len(written)}
+    notes["duplicate_first_image_bug"] = duplicate_first_image_bug
     if not decode:
         pixels = np.broadcast_to(np.uint8(0), (len(order), SIDE, SIDE))
     elif not np.array_equal(order, np.arange(len(pixels))):  # else there is no need of a copy
         pixels = pixels[order]
-    return Content(
-        dataset="femnist",
-        kind=IMAGE,
-        features=pixels,
-        labels=labels[order],
-        classes=CLASSES,
-        notes=notes | {"duplicate_first_image_bug": duplicate_first_image_bug},
-        **subjects_in_order(writers, counts),
-    )
+    people = subjects_in_order(writers, counts)
+    return Content("femnist", IMAGE, pixels, labels[order], classes=CLASSES, notes=notes, **people)
 
 
 def _find_archive(folder: Path, name: str) -> AbstractContextManager[Archive]:
@@ -129,10 +121,7 @@ def relabel(hex_class: str, name: str) -> int:
 
 
 def group_by_writer(writers: list[str], duplicate_first: bool) -> tuple[Integers, Integers, list[str]]:
-    """Order of the images by writer (stable), items of each writer, and the writers in order of appearance.
-
-    With ``duplicate_first`` the first image of each writer but the first comes twice in a row (LEAF's bug).
-    """
+    """Order by writer (stable), items of each, and writers by appearance; ``duplicate_first``: LEAF's bug."""
     places: dict[str, list[int]] = {}
     for index, writer in enumerate(writers):
         places.setdefault(writer, []).append(index)

@@ -29,10 +29,7 @@ _UNSIGNED_BYTE = 0x08
 
 
 def load_upstream(folder: Path) -> Content:
-    """The four files of Fashion-MNIST in ``folder``: all images, those of the training files first.
-
-    The parts are pooled and split anew, as in the joint-noise paper. Raises DataError for a missing or damaged file.
-    """
+    """All images of the four files in ``folder``, training files first (pooled, as in the paper); or DataError."""
     images, labels = [], []
     for part in PARTS:
         pictures = read_idx(folder / IMAGES.format(part), 3)
@@ -43,16 +40,9 @@ def load_upstream(folder: Path) -> Content:
         images.append(pictures)
         labels.append(classes)
     features = np.concatenate(images)
-    return Content(
-        dataset="fashion_mnist",
-        kind=IMAGE,
-        features=features,
-        labels=np.concatenate(labels),
-        classes=CLASSES,
-        dark_on_light=False,
-        notes={"images_of_files": {part: len(part_labels) for part, part_labels in zip(PARTS, labels, strict=True)}},
-        **single_items(len(features)),
-    )
+    notes = {"images_of_files": {part: len(of_part) for part, of_part in zip(PARTS, labels, strict=True)}}
+    facts = single_items(len(features)) | {"classes": CLASSES, "dark_on_light": False, "notes": notes}
+    return Content("fashion_mnist", IMAGE, features, np.concatenate(labels), **facts)
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
@@ -75,7 +65,6 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 
 # --- the embedded files, made up ------------------------------------------------------------------------------
-
 
 _CANVAS = 4 * SIDE  # drawn large and reduced: soft edges
 _TEST_EVERY = 7  # one image of seven belongs to the test files, as upstream

@@ -1,9 +1,8 @@
 """LEAF's own output as a source: FEMNIST and Shakespeare JSON, in a folder, a zip file, or a single file.
 
-LEAF writes the folders all_data, sampled_data, rem_user_data, train and test; the most processed one that is present is
-read (train and test first). LEAF's train and test parts are pooled for each user and split again by this project's
-rules, so that all sources, seeds and fractions are treated alike. For Shakespeare this restores the user's whole text,
-including the 79 windows that LEAF leaves out between the parts.
+The most processed of LEAF's folders that is present is read (train and test first). Train and test parts are pooled for
+each user and split again by this project's rules, so that all sources, seeds and fractions are treated alike. For
+Shakespeare this restores the whole text, including the 79 windows that LEAF leaves out between the parts.
 
 A file is one object ``{users, num_samples, user_data: {user: {x, y}}, ...}``. It is read user by user: parsed, it takes
 seven times its size in memory. The standard library parses each value from a buffer; where the buffer ends within a
@@ -88,22 +87,15 @@ class Users:
             self.plays.update(_plays(header, name))
 
     def content(self, notes: dict[str, Any]) -> Content:
-        """The content of what was collected."""
         if self.kind == TEXT:
             texts = {user: joined_text(parts, user) for user, parts in self.parts.items()}
             return text_content(texts, [self.plays.get(user, "") for user in texts], notes)
         if not self.parts:
             raise DataError("The LEAF files hold no user with an image.")
         pixels, labels = zip(*(part for parts in self.parts.values() for part in parts), strict=True)
-        return Content(
-            dataset="femnist",
-            kind=IMAGE,
-            features=np.concatenate(pixels),
-            labels=np.concatenate(labels),
-            classes=CLASSES,
-            notes=notes,
-            **subjects_in_order(self.parts, [sum(len(part[1]) for part in parts) for parts in self.parts.values()]),
-        )
+        facts = subjects_in_order(self.parts, [sum(len(part[1]) for part in parts) for parts in self.parts.values()])
+        facts |= {"classes": CLASSES, "notes": notes}
+        return Content("femnist", IMAGE, np.concatenate(pixels), np.concatenate(labels), **facts)
 
 
 def load(dataset: str, path: Path) -> Content:
@@ -135,8 +127,7 @@ def load(dataset: str, path: Path) -> Content:
 def with_people(content: Content, none: bool) -> Content:
     """``content`` where its users are people, and where ``none`` are, as items that are their own subjects.
 
-    Raises:
-        DataError: users that LEAF's sampling ``-s iid`` made up; text, whose windows overlap, without people.
+    DataError for users that LEAF's sampling ``-s iid`` made up, and for text, whose windows overlap, without people.
     """
     made_up = set(content.subject_ids) == {str(number) for number in range(len(content.subject_ids))}
     if none and content.kind == TEXT:
@@ -223,7 +214,6 @@ def joined_text(texts: list[str], user: str, overlaps: tuple[int, ...] = (WINDOW
 
 
 def _plays(header: dict[str, Any], name: str) -> dict[str, str]:
-    """Each user's play, by the list hierarchies."""
     plays = header["hierarchies"]
     if not isinstance(plays, list) or len(plays) != len(header["users"]):
         raise DataError(f"{name}: hierarchies must list one play for each user.")
@@ -271,7 +261,6 @@ class _Reader:
         return character
 
     def value(self) -> Any:
-        """Parse the next value."""
         self.peek()
         while True:
             try:

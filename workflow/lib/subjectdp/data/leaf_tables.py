@@ -58,10 +58,8 @@ def load(kind: str, path: Path, form: str) -> Content:
     notes: dict[str, Any] = {"form": form, "files": len(files)}
     if kind != IMAGE:
         of_lines = ending == ".h5"
-        texts = {
-            user: " ".join(parts) if of_lines else joined_text(parts, user, (WINDOW,))
-            for user, parts in users.parts.items()
-        }
+        pieces = users.parts.items()
+        texts = {name: " ".join(each) if of_lines else joined_text(each, name, (WINDOW,)) for name, each in pieces}
         users.parts = {user: [text] for user, text in texts.items() if len(text) > WINDOW}
         notes["users with too short a text"] = len(texts) - len(users.parts)
     return users.content(notes)

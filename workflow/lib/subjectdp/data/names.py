@@ -25,10 +25,7 @@ _WHOLE = re.compile(r"([+-]?)0*(\d+?)(?:\.0+)?", re.ASCII)
 
 
 def check_name(name: str, kind: str, where: str) -> None:
-    """DataError unless ``name`` is short, visible, printable (no control, format or surrogate character) and no path.
-
-    Messages call it ``kind`` and say ``where`` it was found.
-    """
+    """DataError, with ``kind`` and ``where``, unless ``name`` is short, visible, printable and no path."""
     good = 0 < len(name) <= LONGEST_NAME and name.isprintable() and name.strip() != ""
     if not good or "/" in name or "\\" in name or name in (".", ".."):
         allowed = f"1 to {LONGEST_NAME} printable characters without path separators"
@@ -62,11 +59,8 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
     """The name that a value stands for: that of a subject, a silo or a class.
 
     Equal whole numbers have one name, whatever their type (1, 1.0, "1.0", "001", a tensor); text is composed (Unicode
-    NFKC) and stripped; the parts of a tuple are named one by one.
-
-    Raises:
-        DataError: a missing value (None, NaN, pd.NA, NaT, or one of :data:`MISSING`), characters that cannot be seen,
-            or a value that names nothing, such as a list.
+    NFKC) and stripped; the parts of a tuple are named one by one. DataError for a missing value (None, NaN, pd.NA, NaT,
+    or one of :data:`MISSING`), characters that cannot be seen, or a value that names nothing, such as a list.
     """
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
         value = value.item()
@@ -103,14 +97,9 @@ def _plain(name: str) -> str:
 def numbered(subjects: Any, items: int, kind: str = "subject") -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """(items,) the subjects of items as numbers from 0 on, in order of appearance, and their names.
 
-    Args:
-        subjects: one an item, by position: a list, an array, a Series, a tensor.
-        items: how many there are.
-        kind: what they are, for messages.
-
-    Raises:
-        ConfigError: another number of subjects, or no sequence of them.
-        DataError: a subject that is missing, that names nobody (:func:`person`), or is spelled in two ways.
+    ``subjects``: one an item, by position: a list, an array, a Series, a tensor. ``kind``: what they are, for messages.
+    ConfigError for another number of subjects than ``items``, or no sequence of them, DataError for a subject that is
+    missing, that names nobody (:func:`person`), or is spelled in two ways.
     """
     listed = isinstance(subjects, Sized) and not isinstance(subjects, str | bytes | Mapping | Set)
     if not listed or getattr(subjects, "ndim", 1) != 1:

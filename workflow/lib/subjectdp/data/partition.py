@@ -1,14 +1,10 @@
 """Spreads the subjects' train items over the silos of a federation, caps them, and stores the result.
 
-Only train items are spread; validation and test items are pooled, as the papers evaluate one global model. A
-partition depends on the data, their split, the section ``partition`` and the seed, never on the algorithm.
-
-Uniform: each item goes to any silo with equal probability. Power (Marathe and Kanani, "Subject Granular Differential
-Privacy in Federated Learning", first version, section 4.2): each item draws x in [0, 1] with density alpha x^(alpha-1)
-and goes to the silo of rank floor(S x), in an order of the silos drawn for each subject. (One order for all subjects
-would concentrate the items in a few silos and does not give the group sizes that the paper reports.) Uniform is power
-with alpha = 1, to the bit. Equal: all items in a random order, dealt in shares that differ by at most one, whoever's
-they are (what papers call iid clients). Inherent: each item lies where the source says.
+Validation and test items are pooled, as the papers evaluate one global model. Uniform: power with alpha = 1. Power
+(Marathe and Kanani, "Subject Granular Differential Privacy in Federated Learning", first version, section 4.2): each
+item draws x in [0, 1] with density alpha x^(alpha-1) and goes to the silo of rank floor(S x), in an order of the silos
+drawn for each subject (one for all does not give the paper's group sizes). Equal: all items in a random order, dealt in
+shares that differ by at most one, whoever's they are. Inherent: each item lies where the source says.
 
 Every draw is keyed by the run's seed and the subject's id. A subject's silos therefore do not depend on the algorithm,
 the other subjects or their number, and a cap of 4 keeps a subset of what a cap of 8 keeps.
@@ -61,7 +57,6 @@ class Partition:
 
     @property
     def silos(self) -> int:
-        """Number of silos."""
         return len(self.train_offsets) - 1
 
     @property
@@ -120,10 +115,7 @@ def partition_subjects(splits: Splits, subject_ids: Sequence[str], settings: Par
     """Spreads the train items of ``splits`` over the silos.
 
     ``subject_ids`` are those of the prepared data that ``splits`` index. The partition's subjects are those
-    with train items, renumbered from 0 in the same order.
-
-    Raises:
-        ConfigError: a setting is out of range, or a silo is left without items.
+    with train items, renumbered from 0 in the same order. ConfigError for a setting out of range, or an empty silo.
     """
     kept, items = np.unique(splits.train_subjects, return_counts=True)
     ids = [str(subject_ids[subject]) for subject in kept]
@@ -247,10 +239,7 @@ def _facts(partition: Partition, settings: PartitionConfig, seed: int, before_ca
 
 
 def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[str]) -> pd.DataFrame:
-    """One row per subject: id, items of each part, number of silos that hold it, most items in one silo.
-
-    ``train_items`` counts the items after the cap, ``dropped_items`` those that the cap removed.
-    """
+    """A row a subject: id, items of each part (train: after the cap), those dropped, silos, most items in one."""
     kept, before_cap = np.unique(splits.train_subjects, return_counts=True)
     size = len(subject_ids)
     _, owner, sizes = partition.groups()
@@ -271,12 +260,7 @@ def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[st
 
 
 def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunConfig) -> Partition:
-    """Take the subjects, split their items, spread them over the silos, and write the partition folder.
-
-    Raises:
-        ConfigError: a setting is out of range, or a silo is left without items.
-        DataError: the prepared data are corrupt, or hold fewer subjects than ``data.subjects``.
-    """
+    """Takes and splits the subjects, spreads their items, writes the folder; ConfigError, DataError for the data."""
     prepared = load_prepared(prepared_folder, verify=True)
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)
@@ -299,9 +283,8 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
 def write_partition(folder: Path, partition: Partition, subjects: pd.DataFrame) -> None:
     """Writes the folder; ``subjects`` is its :func:`subject_table`. Adds format, hashes and sizes to the facts."""
     facts = partition.facts
-    silos = pd.DataFrame(
-        {"silo": range(partition.silos), "items": facts["silo_items"], "subjects": facts["silo_subjects"]}
-    )
+    columns = {"silo": range(partition.silos), "items": facts["silo_items"], "subjects": facts["silo_subjects"]}
+    silos = pd.DataFrame(columns)
     silos["mean_items_per_subject"] = silos["items"] / silos["subjects"]
     silos["max_items_per_subject"] = facts["silo_largest_subject"]
     atomic.write_frame(folder / "silos.csv", silos)

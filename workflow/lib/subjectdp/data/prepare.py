@@ -54,11 +54,10 @@ def fetch_sources(data: DataConfig, folder: Path) -> list[Path]:
 def generate(dataset: str, folder: Path, subjects: int, items_per_subject: int, seed: int) -> list[Path]:
     """Generates a data set's embedded files into ``folder``, which is created if needed; returns their paths.
 
-    They are synthetic, and labelled so wherever their results are shown; in the upstream's own formats, and go through
-    the same reading. ``subjects`` counts the writers or characters that have items. ``items_per_subject`` is the mean
-    number of images or of windows of 80 characters.
-    Where items are their own subjects, there are ``subjects`` times ``items_per_subject`` of them. The same arguments
-    give the same bytes. ConfigError for too few people or too long a text.
+    They are synthetic, in the upstream's own formats. ``subjects`` counts the writers or characters that have items,
+    ``items_per_subject`` is the mean number of images or of windows of 80 characters; where items are their own
+    subjects, their product counts. The same arguments give the same bytes. ConfigError for too few people or too long a
+    text.
     """
     if not DATASETS[dataset].generator:
         raise expected("data.source", "embedded", f"another one for {dataset}: nothing is generated for it")
@@ -72,10 +71,8 @@ def prepare_dataset(
 ) -> dict[str, Any]:
     """Parses the fetched files, checks ``data.expected``, writes the prepared folder, returns its meta.
 
-    The whole source is prepared; ``data.subjects`` trims it later (``PreparedData.first_subjects``).
-    ``input_fingerprint`` is recorded as it is: content and code, as the workflow compares them.
-    DataError if the files are not those that ``fetch_sources`` recorded, or cannot be parsed, or their counts
-    differ.
+    The whole source is prepared; ``data.subjects`` trims it later. ``input_fingerprint`` is recorded as it is.
+    DataError for files that ``fetch_sources`` did not record, or that cannot be parsed, and for other counts.
     """
     started = time.monotonic()
     inputs = _read_record(source_folder, data)
@@ -94,10 +91,7 @@ def prepare_dataset(
 
 
 def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
-    """Parses the source of ``data``: LEAF's JSON or a table at ``data.path``, or upstream files in ``folder``.
-
-    ``decode``: False leaves pixels zero where only counts are wanted.
-    """
+    """The content of a source: LEAF's JSON or a table at ``data.path``, or ``folder``; ``decode`` False: for counts."""
     if data.source == Source.LEAF_JSON:
         path, kind = _path_in_place(data), DATASETS[data.dataset].kind
         form = leaf_tables.form_of(path)
@@ -131,10 +125,8 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
 def inspect_source(data: DataConfig) -> dict[str, Any]:
     """Counts of a source without preparing it, JSON-able: those of ``count_content`` and dataset, source, notes, time.
 
-    ``data.path``: for ``leaf_json`` a folder, zip or JSON file; for ``table`` the CSV or parquet file; for ``upstream``
-    a folder with the files of config/datasets.yaml (of Shakespeare the e-text itself will do, plain, gzip or zip); for
-    ``embedded`` a folder with generated files, or None to generate them into a temporary folder. FEMNIST's images are
-    hashed but not decoded.
+    Of Shakespeare the e-text itself will do (plain, gzip or zip); without ``data.path`` embedded files are generated
+    into a temporary folder. FEMNIST's images are hashed but not decoded.
     """
     with tempfile.TemporaryDirectory() as temporary:
         if data.path is None and data.source == Source.EMBEDDED:

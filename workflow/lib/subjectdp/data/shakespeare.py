@@ -1,10 +1,9 @@
 """The Complete Works (1994 e-text) by LEAF's parsing rules: characters, their text, windows by index.
 
-LEAF (Caldas et al. 2018, data/shakespeare) writes every window of 80 characters as a string: 360 MB. Here
-each character's text is stored once in one stream of vocabulary indices, and a window is the address of its
-first symbol. The rules below are LEAF's, in their order, with its hard-coded places; what they are is checked
-by counts (36 plays, 1,130 users, 4,226,206 windows), because a changed edition gives wrong plays without any
-error.
+LEAF (Caldas et al. 2018, data/shakespeare) writes every window of 80 characters as a string: 360 MB. Here each
+character's text is stored once, and a window is the address of its first symbol. The rules below are LEAF's, in their
+order, with its hard-coded places; they are checked by counts (36 plays, 1,130 users, 4,226,206 windows), because a
+changed edition gives wrong plays without any error.
 """
 
 import re
@@ -67,11 +66,8 @@ def parse(text: str) -> Content:
         )
     users = user_texts(plays)
     kept = {user: (play, text) for user, (play, text) in users.items() if len(text) > WINDOW}
-    notes = {
-        "characters": sum(len(play.lines) for play in plays),
-        "characters_with_lines": len(users),
-        "discarded_lines": discarded,
-    }
+    characters = sum(len(play.lines) for play in plays)
+    notes = {"characters": characters, "characters_with_lines": len(users), "discarded_lines": discarded}
     return text_content({u: t for u, (_, t) in kept.items()}, [play for play, _ in kept.values()], notes)
 
 
@@ -79,17 +75,9 @@ def text_content(texts: dict[str, str], groups: list[str], notes: dict[str, int]
     """A content whose subject i's items are all windows of its own text (each longer than the window)."""
     if not texts:
         raise DataError(f"No user has a text of more than {WINDOW} characters.")
-    return Content(
-        dataset="shakespeare",
-        kind=TEXT,
-        features=encode("".join(texts.values())),
-        labels=np.empty(0, dtype=np.uint8),
-        classes=len(VOCABULARY),
-        window=WINDOW,
-        vocabulary=VOCABULARY,
-        notes=notes,
-        **subjects_in_order(texts, [len(text) - WINDOW for text in texts.values()], WINDOW) | {"groups": groups},
-    )
+    facts = subjects_in_order(texts, [len(text) - WINDOW for text in texts.values()], WINDOW) | {"groups": groups}
+    facts |= {"classes": len(VOCABULARY), "window": WINDOW, "vocabulary": VOCABULARY, "notes": notes}
+    return Content("shakespeare", TEXT, encode("".join(texts.values())), np.empty(0, dtype=np.uint8), **facts)
 
 
 def encode(text: str) -> NDArray[np.uint8]:
@@ -110,7 +98,9 @@ def encode(text: str) -> NDArray[np.uint8]:
 def split_plays(text: str) -> tuple[list[Play], int]:
     """The plays with more than one character, and the number of non-blank lines that no rule took up."""
     lines = text.split("\n")[1:]  # splitlines() ends lines at form feeds and other symbols too, and loses what follows
-    start = _first_play_line(lines)
+    authors = (number for number, line in enumerate(lines) if _AUTHOR in line)
+    next(authors, None)  # the contents and the sonnets go: plays start five lines before the second author line
+    start = max(0, next(authors, _LINES_BEFORE_AUTHOR) - _LINES_BEFORE_AUTHOR)
     plays: list[Play] = []
     speaker: str | None = None
     discarded = 0
@@ -126,13 +116,6 @@ def split_plays(text: str) -> tuple[list[Play], int]:
         speaker, taken = _take_line(plays[-1], speaker, line)
         discarded += not taken and line.strip() != ""
     return [play for play in plays if len(play.lines) > 1], discarded
-
-
-def _first_play_line(lines: list[str]) -> int:
-    """Five lines before the second author line: the contents and the sonnets go."""
-    authors = (number for number, line in enumerate(lines) if _AUTHOR in line)
-    next(authors, None)
-    return max(0, next(authors, _LINES_BEFORE_AUTHOR) - _LINES_BEFORE_AUTHOR)
 
 
 def _title_above(lines: list[str], number: int) -> str:
@@ -175,7 +158,5 @@ def user_texts(plays: list[Play]) -> dict[str, tuple[str, str]]:
             if len(lines) > 2:
                 user = _NOT_A_WORD.sub("_", f"{play.title}_{character}".replace(" ", "_"))
                 collected.setdefault(user, (play.title, []))[1].extend(lines)
-    return {
-        user: (title, _SPACES.sub(" ", "".join(f"{line} " for line in lines)))
-        for user, (title, lines) in collected.items()
-    }
+    texts = {user: "".join(f"{line} " for line in lines) for user, (_, lines) in collected.items()}
+    return {user: (title, _SPACES.sub(" ", texts[user])) for user, (title, _) in collected.items()}

@@ -45,9 +45,8 @@ def find_files(archive: Archive) -> list[LeafFile]:
     """The JSON files of the most processed stage, in natural order; DataError if there are none."""
     members = sorted((m for m in archive.members if _is_data(m.name)), key=lambda member: _natural(member.name))
     if not members:
-        raise DataError(
-            f"{archive.path} holds no .json file: expected LEAF's all_data_*.json, or its train and test files."
-        )
+        told = "expected LEAF's all_data_*.json, or its train and test files"
+        raise DataError(f"{archive.path} holds no .json file: {told}.")
     files = [LeafFile(member, PurePosixPath(member.name).parent.name) for member in members]
     for stages in STAGES:
         if chosen := [file for stage in stages for file in files if file.stage == stage]:
@@ -91,10 +90,7 @@ def _sizes_of_leaf(path: Path, changed: int) -> tuple[int, ...] | None:
 
 
 def table_sizes(path: str, subject: str | Sequence[str] | None) -> tuple[int, ...] | None:
-    """Rows of each subject of a table in text; None where it is no such file, a large one, or one that cannot be read.
-
-    Without a subject each row is its own.
-    """
+    """Rows of each subject (None: each row is its own) of a table in text; None if none, large, or not to be read."""
     file, columns = Path(path), (subject,) if isinstance(subject, str) else tuple(subject or ())
     text = file.suffix.lower() in (".csv", ".tsv", ".txt", ".gz")
     if not text or not file.is_file() or file.stat().st_size > _MOST:

@@ -1,17 +1,14 @@
 """Mini-batch statistics at the papers' full scale, from sampling alone: no image, no text, no training.
 
-What a mini-batch holds (distinct subjects, largest group Z) depends only on how many items of each subject
-each silo has. So the papers' figures of mini-batches by group size and by distinct subjects can be made
-exactly as large as theirs: FEMNIST 3,500 subjects of 145 train items, Shakespeare 660 subjects, 16 silos.
-
-The item counts are the train items after both splits of the papers (80 % of LEAF's train part): FEMNIST
-226.83 x 0.8 x 0.8 = 145, Shakespeare 3,678,452 x 0.8 / 660 = 4,458.7 a subject. Shakespeare's counts are
-very uneven; they are read from a prepared data set where there is one (:func:`train_counts`), and are
-otherwise the quantiles of a lognormal distribution (:func:`shakespeare_counts`). The papers do not state the
-spread of FEMNIST's: the settings use the counts of real writers, and two other spreads stand beside them
-where the papers print a number (:func:`comparison_settings`).
+What a mini-batch holds (distinct subjects, largest group Z) depends only on how many items of each subject each silo
+has, so the papers' figures can be made exactly as large as theirs. Item counts are the train items after both splits
+(80 % of LEAF's train part): FEMNIST 226.83 x 0.8 x 0.8 = 145, Shakespeare 3,678,452 x 0.8 / 660 = 4,458.7 a subject.
+Shakespeare's are read from a prepared data set where there is one (:func:`train_counts`), else modelled
+(:func:`shakespeare_counts`). The papers do not state the spread of FEMNIST's: the settings use the counts of real
+writers, and two other spreads stand beside them where the papers print a number (:func:`comparison_settings`).
 """
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -93,11 +90,8 @@ def paper_settings() -> list[Setting]:
     FEMNIST runs over the 25 rounds that the papers execute at subject level (100 over the square root of 16
     silos). Shakespeare takes one round: 16 silos of about 1,840 mini-batches give the shares to 0.3 %.
     """
-    first, sweep, small = (
-        "v1, section 4.1, Figure 1",
-        "v1, section 4.2",
-        Published(None, 4, "v1, section 4.3, Figure 3"),
-    )
+    first, sweep = "v1, section 4.1, Figure 1", "v1, section 4.2"
+    small = Published(None, 4, "v1, section 4.3, Figure 3")
     published = {1.0: Published(475, 3, first), 2.0: Published(None, 3, sweep), 16.0: Published(310, 6, sweep)}
     settings = [
         Setting("shakespeare", "shakespeare", SHAKESPEARE_SUBJECTS, 1.0, 100, 1, Published(86, 3, first)),
@@ -114,9 +108,8 @@ def comparison_settings() -> list[Setting]:
     """FEMNIST's settings of a printed number, under the other spreads of sizes, over fewer rounds."""
     printed = [s for s in paper_settings() if s.dataset == "femnist" and s.published != Published()]
     others = [sizes for sizes in SubjectSizes if sizes is not SubjectSizes.REAL_WRITERS]
-    return [
-        replace(s, name=f"{s.name}_{sizes}", rounds=min(s.rounds, 5), sizes=sizes) for sizes in others for s in printed
-    ]
+    pairs = itertools.product(others, printed)
+    return [replace(s, name=f"{s.name}_{sizes}", rounds=min(s.rounds, 5), sizes=sizes) for sizes, s in pairs]
 
 
 def all_settings() -> list[Setting]:
@@ -140,11 +133,10 @@ def shakespeare_counts(
 ) -> Integers:
     """A model of Shakespeare's items of each subject: quantiles of a lognormal law, int64 (subjects,).
 
-    The real counts cannot be shipped. The quantiles (i + 1/2) / subjects are scaled to the given mean, and
-    the shape is solved for so that they have the given variation (standard deviation / mean). Both follow
-    from aggregates: the 1,130 characters have 3,740 windows on average with deviation 6,210 (LEAF publishes
-    3,743 and 6,212); the 660 that survive the 0.9 split hold 3,678,452 / 0.9 of the windows, the others 296
-    each; so the 660 have mean 6,193 and deviation 7,180, whose ratio the further splits leave as it is.
+    The quantiles (i + 1/2) / subjects are scaled to the given mean, and the shape is solved for so that they have the
+    given variation (standard deviation / mean). Both follow from aggregates: the 1,130 characters have 3,740 windows on
+    average with deviation 6,210 (LEAF publishes 3,743 and 6,212); the 660 that survive the 0.9 split hold 3,678,452 /
+    0.9 of the windows, the others 296 each; so the 660 have mean 6,193 and deviation 7,180, a ratio that splits keep.
     """
     normal = NormalDist()
     z = np.array([normal.inv_cdf((i + 0.5) / subjects) for i in range(subjects)])
@@ -180,12 +172,8 @@ def silo_counts(seed: int, items: Integers, silos: int = SILOS, alpha: float = 1
 def simulate_batches(seed: int, counts: Integers, batch_size: int, rounds: int = 1, setting: str = "") -> pd.DataFrame:
     """Draws mini-batches of fixed size for ``rounds`` epochs of every silo and counts what they hold.
 
-    ``counts`` is int (silos, subjects): items of each subject at each silo. An epoch of a silo is
-    ceil(items / batch_size) mini-batches. Returns one row per mini-batch: setting (category), silo, step
-    (counted on over the rounds), items, subjects (distinct) and largest_group (Z).
-
-    Raises:
-        ConfigError: a batch larger than a silo.
+    ``counts``: int (silos, subjects), items of each. One row per mini-batch: setting (category), silo, step (counted on
+    over the rounds), items, subjects (distinct), largest_group (Z). ConfigError for a batch larger than a silo.
     """
     smallest = int(counts.sum(axis=1).min())
     if not 1 <= batch_size <= smallest:
@@ -218,10 +206,7 @@ def simulate_setting(seed: int, setting: Setting, items: Integers | None = None)
 
 
 def paper_scale_statistics(seed: int, shakespeare_items: Integers | None = None) -> pd.DataFrame:
-    """The mini-batches of all of the papers' settings: setting, silo, step, items, subjects, largest_group.
-
-    ``shakespeare_items``: the real items of each subject (:func:`train_counts`), where they are at hand.
-    """
+    """The mini-batches of all settings, with ``shakespeare_items`` (:func:`train_counts`) where they are at hand."""
     override = {"shakespeare": shakespeare_items}
     frames = {each.name: simulate_setting(seed, each, override.get(each.name)) for each in all_settings()}
     for frame in frames.values():
@@ -232,10 +217,7 @@ def paper_scale_statistics(seed: int, shakespeare_items: Integers | None = None)
 def summary_table(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per setting of ``frame``: means with standard errors, shares of Z, and the papers' numbers.
 
-    Columns: setting, dataset, sizes, alpha, batch_size, mini_batches, items_mean, subjects_mean,
-    subjects_standard_error, subjects_published, largest_group_mean, largest_group_standard_error,
-    largest_group_mode, largest_group_published, share_of_group_1 .. share_of_group_8 (of all mini-batches),
-    source. A published number is NaN where the papers give none.
+    ``share_of_group_1`` to ``_8`` are of all mini-batches; a published number is NaN where the papers give none.
     """
     parts = ((setting, frame[frame["setting"] == setting.name]) for setting in all_settings())
     return pd.DataFrame([_summary_row(setting, part) for setting, part in parts if len(part) > 0])

@@ -6,11 +6,10 @@ int32 for more than 256 classes, float32 for numbers; of text empty: the label o
 ``silos.npy``: int16 (N,) the silo of each item, empty where the source names none. ``subjects.parquet``: one row a
 subject with its first address and number of items. ``meta.json``: what the data are, counts, and checksums.
 
-An item is an integer address. Windows of text are never materialised: the item at address a is the ``window``
-characters from a on, and a subject's text is followed by enough characters of its own for its last window.
-
-A folder, of prepared data or of a partition, has one sealed index, which is removed first and written last: it is there
-exactly where the folder is complete, and its hashes say what each file is.
+An item is an integer address: of text the ``window`` characters from there on, which are never materialised; a
+subject's text is followed by enough of its own for its last window. A folder, of prepared data or of a partition, has
+one sealed index, which is removed first and written last: it is there exactly where the folder is complete, and its
+hashes say what each file is.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
 from subjectdp.io.atomic import SEAL, is_intact, sealed
 
-Addresses = NDArray[np.integer[Any]]
-"""Addresses of items, of any whole type."""
+Addresses = NDArray[np.integer[Any]]  # addresses of items, of any whole type
 
 FORMAT_VERSION = 3
 _INDEX = "meta.json"
@@ -74,7 +72,6 @@ class PreparedData(Content):
 
     @property
     def subjects(self) -> int:
-        """Number of subjects."""
         return len(self.items)
 
     def labels_of(self, items: Addresses) -> Integers:
@@ -83,10 +80,7 @@ class PreparedData(Content):
         return found.astype(np.int64)
 
     def most_frequent_share(self, items: Addresses) -> float:
-        """The share of the items' most frequent class: the accuracy of a model that always predicts it.
-
-        0 where labels are numbers: what a constant explains of their variance.
-        """
+        """The accuracy of a model that always predicts the items' most frequent class; 0 where labels are numbers."""
         if self.classes == 0:
             return 0.0
         return float(np.bincount(self.labels_of(items)).max() / len(items))
@@ -95,14 +89,8 @@ class PreparedData(Content):
         """The data of the first ``count`` subjects (Small-FEMNIST: 350); DataError if there are fewer."""
         if not 1 <= count <= self.subjects:
             raise expected("data.subjects", count, f"1..{self.subjects} (the data set's subjects)", DataError)
-        return replace(
-            self,
-            subject_ids=self.subject_ids[:count],
-            groups=self.groups[:count],
-            first_items=self.first_items[:count],
-            items=self.items[:count],
-            silos=self.silos[:count] if self.own_subjects else self.silos,
-        )
+        columns = ["subject_ids", "groups", "first_items", "items", *(["silos"] if self.own_subjects else [])]
+        return replace(self, **{name: getattr(self, name)[:count] for name in columns})
 
 
 def write_prepared(
@@ -113,10 +101,7 @@ def write_prepared(
     test_fraction: float,
     input_fingerprint: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Checks ``content`` and writes the folder; returns its meta, with ``inputs`` and ``input_fingerprint`` as given.
-
-    ``inputs``: the source files, each with ``file``, ``sha256`` and ``bytes``.
-    """
+    """Checks ``content``, writes the folder and returns its meta, with inputs and fingerprint as given."""
     check_content(content)
     meta = {
         "format": FORMAT_VERSION,
@@ -137,10 +122,7 @@ def write_prepared(
 
 
 def load_prepared(folder: Path | str, verify: bool = False) -> PreparedData:
-    """Opens a prepared folder; DataError if a file is missing, truncated or changed.
-
-    Always hashes the small files; hashes the features only with ``verify``, otherwise compares their size.
-    """
+    """Opens a prepared folder; DataError if a file is missing or changed (features: by hash with ``verify``)."""
     folder = Path(folder)
     meta = read_index(folder / _INDEX, FORMAT_VERSION)
     features = checked_file(folder / "features.npy", meta, hashed=verify)

@@ -27,8 +27,7 @@ _MOST_SILOS = 32_767
 _MOST_WORDS = 100  # different values of a feature in words
 _CLEARLY_CLASSES = 20  # different numbers that need no question; of whole numbers five times as many
 _LARGEST_NUMBER = 3e38  # float32
-FILE = "file"
-"""``data.silo`` where each silo has a file of its own, whose name it has."""
+FILE = "file"  # data.silo where each silo has a file of its own, whose name it has
 
 _TEXT = (".csv", ".tsv", ".txt")
 _COMMAS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
@@ -46,16 +45,11 @@ Columns = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What a table's columns are, beside label, subject and silo.
+    """What a table's columns are, beside label, subject and silo: keys of the section ``data``.
 
-    Attributes:
-        columns: the features, where not all other columns are.
-        drop: columns that are none.
-        missing: cells without a value: ``"refuse"`` the table; ``"drop"`` such rows; ``"indicator"``: 0 in the feature,
-            and 1 in one of its own that says so (in words: 0 in all of its columns).
-        ranges: of features in numbers, and of a label in numbers: public least and largest values. The feature is
-            scaled to [0, 1], values beyond are cut off.
-        task: the label is a class, or a number; None: told by the label, where that is clear.
+    ``missing``: ``"refuse"`` the table; ``"drop"`` such rows; ``"indicator"``: 0, and 1 in a feature of its own (in
+    words: 0 in all). ``ranges``: public least and largest values of numbers, scaled to [0, 1] and cut off there.
+    ``task`` None: told by the label, where that is clear.
     """
 
     columns: Sequence[str] = ()
@@ -70,6 +64,8 @@ def read_table(
 ) -> Content:
     """The items of a table, a row each; by subject, where there are any, else in the order of the file.
 
+    DataError for a missing or damaged file, column or cell names the file, the row (1 below the header) and the column.
+
     Args:
         path: ``.csv``, ``.tsv`` or ``.txt`` (UTF-8, a header; commas, semicolons or tabs), also ``.gz``; ``.parquet``;
             or a folder of such files.
@@ -78,10 +74,6 @@ def read_table(
             None: each item is its own subject.
         silo: the column that says where an item lies; ``file``: the file's name does; None: nowhere in particular.
         options: what the other columns are.
-
-    Raises:
-        DataError: a missing or damaged file, column or cell; it names the file, the row (1 below the header) and the
-            column.
     """
     options = TableOptions() if options is None else options
     owners = [subject] if isinstance(subject, str) else list(subject or ())
@@ -96,15 +88,10 @@ def read_table(
     encoded = {name: column for feature in features for name, column in named.encoded(feature).items()}
     if counters := [name for name in features if numbers_the_rows(frame[name])]:
         notes["features that number the rows (data.drop?)"] = counters
-    return Content(
-        dataset="table",
-        kind=VECTOR,
-        features=np.stack(list(encoded.values()), axis=1)[order],
-        labels=stored_labels(labels[order], len(classes)) if classes else labels[order],
-        classes=len(classes),
-        notes=notes | {"features": list(encoded), "class_names": classes},
-        **people,
-    )
+    features_in_order = np.stack(list(encoded.values()), axis=1)[order]
+    labels = stored_labels(labels[order], len(classes)) if classes else labels[order]
+    notes |= {"features": list(encoded), "class_names": classes}
+    return Content("table", VECTOR, features_in_order, labels, classes=len(classes), notes=notes, **people)
 
 
 def _features(path: Path, names: list[str], roles: dict[str, list[str]], options: TableOptions) -> list[str]:
@@ -118,15 +105,13 @@ def _features(path: Path, names: list[str], roles: dict[str, list[str]], options
     if label[0] in (*silo, *owners) or (len(owners) == 1 and owners == silo):
         raise DataError(f"{path}: data.label, data.subject and data.silo must be different columns.")
     taken = {*label, *owners, *silo}
-    wrong = next((name for name in (*options.columns, *options.drop) if name in taken), None)
-    if wrong is not None:
+    if wrong := next((name for name in (*options.columns, *options.drop) if name in taken), None):
         raise DataError(f"{path}: the column {in_words(wrong)} has a part already, it is no feature to keep or drop.")
     left = [name for name in names if name not in taken and name not in options.drop]
     features = [name for name in left if not options.columns or name in options.columns]
     read = [*features, *(label if options.task == "regression" else [])]
-    idle = next((name for name in options.ranges if name not in read), None)
-    if idle is not None:
-        raise DataError(f"{path}: data.ranges names {in_words(idle)}, which is no feature, nor a label in numbers.")
+    if idle := [name for name in options.ranges if name not in read]:
+        raise DataError(f"{path}: data.ranges names {in_words(idle[0])}, which is no feature, nor a label in numbers.")
     if not features:
         raise DataError(f"{path}: expected a column of features beside {', '.join(names)}.")
     return features
@@ -193,10 +178,9 @@ class _Columns:
         if {each.casefold() for each in classes} <= {"true", "false"}:
             labels = np.array([each.casefold() == "true" for each in classes], np.int64)[labels]
             classes = ["false", "true"]
-        if not 2 <= len(classes) <= MOST_CLASSES:
-            raise DataError(
-                f"{self.path}: expected 2 to {MOST_CLASSES} classes in {in_words(name)}, got {len(classes)}."
-            )
+        found = len(classes)
+        if not 2 <= found <= MOST_CLASSES:
+            raise DataError(f"{self.path}: expected 2 to {MOST_CLASSES} classes in {in_words(name)}, got {found}.")
         return classes, labels
 
     def encoded(self, name: str) -> dict[str, NDArray[np.float32]]:
@@ -302,12 +286,9 @@ def _as_numbers(column: pd.Series[Any]) -> pd.Series[float]:
 def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The rows of a table, numbered from 0 on, missing cells as None or NaN; and notes on what was left out.
 
-    Args:
-        path: a file, or a folder of files with the same columns (of parquet with partitions in the folders' names).
-        silo_by_file: a column :data:`FILE` says in which file a row is, unless there is one of that name.
-
-    Raises:
-        DataError: no table, or one that cannot be read.
+    ``path``: a file, or a folder of files with the same columns (of parquet with partitions in the folders' names).
+    ``silo_by_file``: a column :data:`FILE` says in which file a row is, unless there is one of that name. DataError for
+    no table, or one that cannot be read.
     """
     files = _files(path)
     dropped: set[str] = set()
@@ -355,9 +336,7 @@ def _ending(path: Path) -> str:
 
 
 def _csv(path: Path) -> tuple[pd.DataFrame, bool]:
-    """All cells as text, missing ones as None; whether commas part them. A blank line is no row, a short row's rest is
-    missing.
-    """
+    """Cells as text, missing ones (and a short row's rest) as None, without blank lines; whether commas part them."""
     try:
         opened = gzip.open if path.suffix.lower() == ".gz" else open
         with opened(path, "rt", encoding="utf-8-sig") as lines:
@@ -374,10 +353,7 @@ def _csv(path: Path) -> tuple[pd.DataFrame, bool]:
 
 
 def _with_decimal_points(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    """Decimal commas as points, in columns where every cell of all files is such a number.
-
-    Raises DataError for a column that could hold thousands or decimals.
-    """
+    """Decimal commas as points, where all of a column's cells are such numbers; DataError where it may be thousands."""
     read = pd.DataFrame({name: _cells(frame[name]) for name in frame.columns})
     pointed = any(not read[name].equals(frame[name]) and read[name].str.fullmatch(_POINT).any() for name in read)
     for name in read.columns:

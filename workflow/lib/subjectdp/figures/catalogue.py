@@ -37,19 +37,10 @@ class FigureEntry:
         return f"subjectdp.figures.{self.builder.partition('.')[0]}"
 
 
-TABLES = (
-    "runs",
-    "rounds",
-    "steps",
-    "statistics",
-    "partitions",
-    "counterexample",
-    "audit",
-    "accounting",
-    "utility",
-    "noise",
+TABLES = (  # the fields of FigureInputs that a caption may name
+    *("runs", "rounds", "steps", "statistics", "partitions"),
+    *("counterexample", "audit", "accounting", "utility", "noise"),
 )
-"""The fields of FigureInputs that a caption may name."""
 
 
 def _entry(caption: Path) -> FigureEntry:
@@ -86,10 +77,7 @@ def caption(name: str) -> Path:
 
 
 def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Path]:
-    """Builds a figure and writes its files into ``folder``; returns all paths written.
-
-    Raises DataError for an unknown figure, for missing or damaged inputs, and if there is nothing to draw.
-    """
+    """Writes a figure's files into ``folder``; returns their paths. DataError if unknown, damaged or empty."""
     from subjectdp.figures.panels import write_sheet  # matplotlib: too heavy for the Snakefile
 
     return write_sheet(build_figure(name, inputs), folder, drawn_by(name))

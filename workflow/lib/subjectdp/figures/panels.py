@@ -1,11 +1,8 @@
 """Writes a figure: all panels as one picture, and the plotted values as CSV; the style of every series.
 
-A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); the layout is here, so that all figures
-share letters, legends, notes, axis limits and file names. A picture is as wide as a page's text, so that no type is
-smaller than 7 points in print.
-
-Each algorithm has the same colour, marker and line everywhere. Colours are from the Okabe-Ito set, which is safe for
-colour-blind readers; marker and line differ between algorithms as well, so that a figure is readable in grey.
+A figure module describes what to draw (:class:`Sheet` of :class:`Panel`); the layout is here. A picture is as wide as a
+page's text, so that no type is smaller than 7 points in print. Each algorithm has the same colour (Okabe-Ito, safe for
+colour-blind readers), marker and line everywhere, so that a figure is readable in grey.
 """
 
 from __future__ import annotations
@@ -37,8 +34,6 @@ LineStyle = Literal["-", "--", "-.", ":", "none"] | tuple[float, tuple[int, ...]
 
 @dataclass(frozen=True)
 class Style:
-    """How one series is drawn."""
-
     color: str
     marker: str
     line: LineStyle
@@ -93,7 +88,6 @@ RC: dict[str, Any] = {
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """The project's matplotlib settings, within a with block."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         settings: Any = matplotlib.rcParams
@@ -102,10 +96,7 @@ def figure_style() -> Iterator[None]:
 
 
 def styles_for(labels: Iterable[str]) -> dict[str, Style]:
-    """The style of each label; unknown algorithms get spare styles in the order of their names.
-
-    Predicted noise does not change an algorithm's style.
-    """
+    """The style of each label, with or without predicted noise; unknown ones get spare styles in the order of names."""
     names = sorted(set(labels))
     unknown = sorted({algorithm_label(name) for name in names} - ALGORITHM_STYLES.keys())
     spare = {name: _SPARE[index % len(_SPARE)] for index, name in enumerate(unknown)}
@@ -119,10 +110,8 @@ def sequence_styles(count: int) -> list[Style]:
     lines = [(style.marker, style.line) for style in known]
     shades = matplotlib.colormaps["viridis"]
     top = max(count - 1, 1)
-    return [
-        Style(matplotlib.colors.to_hex(shades(0.05 + 0.8 * index / top)), *lines[index % len(lines)])
-        for index in range(count)
-    ]
+    colors = [matplotlib.colors.to_hex(shades(0.05 + 0.8 * index / top)) for index in range(count)]
+    return [Style(color, *lines[index % len(lines)]) for index, color in enumerate(colors)]
 
 
 MAX_PIXELS = 1600  # of height, while that leaves 100 pixels an inch
@@ -153,8 +142,6 @@ class Panel:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """One line of the legend."""
-
     text: str
     style: Style
     filled: bool = True
@@ -205,10 +192,8 @@ def stacked(sheets: Sequence[tuple[str, Sheet]]) -> Sheet:
     rows, entries, notes = [], dict[tuple[str, str], LegendEntry](), dict[str, None]()
     for number, (words, sheet) in enumerate(sheets):
         for row in sheet.rows:
-            named = [
-                replace(p, key=f"{p.key}_{number + 1}", heading="\n".join(filter(None, (p.heading, words))))
-                for p in row
-            ]
+            headings = ["\n".join(filter(None, (panel.heading, words))) for panel in row]
+            named = [replace(p, key=f"{p.key}_{number + 1}", heading=h) for p, h in zip(row, headings, strict=True)]
             rows.append(tuple(named))
         notes |= dict.fromkeys(sheet.notes)
         for entry in sheet.legend:
@@ -223,12 +208,7 @@ def stacked(sheets: Sequence[tuple[str, Sheet]]) -> Sheet:
 
 
 def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path]:
-    """Writes ``<name>.{svg,png,pdf,csv,json}``.
-
-    ``source``: what drew it, kept in the PNG files (``catalogue.drawn_by``).
-
-    Returns their paths. Raises DataError for a sheet without panels.
-    """
+    """Writes ``<name>.{svg,png,pdf,csv,json}``; ``source`` is kept in the PNG. DataError for a sheet without panels."""
     if not sheet.panels:
         raise expected(f"panels of {sheet.name}", "none", "at least one (no run fits this figure)", DataError)
     folder = Path(folder)

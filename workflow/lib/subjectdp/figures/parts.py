@@ -30,10 +30,7 @@ def by_dataset(runs: pd.DataFrame) -> list[pd.DataFrame]:
 def dataset_panel(
     rows: pd.DataFrame, key: str, draw: Callable[[Axes], None], values: pd.DataFrame, words: str = "", **more: Any
 ) -> Panel:
-    """A panel of one data set's ``rows`` (columns dataset and synthetic).
-
-    ``words`` follow the data set's name in the heading; ``more`` are further fields of the panel.
-    """
+    """A panel of one data set's ``rows``; ``words`` follow its name in the heading, ``more`` are further fields."""
     dataset = str(rows["dataset"].iloc[0])
     synthetic = bool(rows["synthetic"].any())
     if "setting" in rows and of_numbers(rows):
@@ -78,16 +75,9 @@ def draw_band_line(axes: Axes, part: pd.DataFrame, style: Style, most_marks: int
     """One series: a line with markers, and a band where there are several seeds (a bar at an isolated point)."""
     part = part.sort_values("x")
     x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
-    axes.plot(
-        x,
-        mean,
-        color=style.color,
-        linestyle=style.line,
-        marker=style.marker,
-        markevery=max(1, -(-len(part) // most_marks)),
-        markeredgecolor="white",
-        markeredgewidth=0.4,
-    )
+    look: dict[str, Any] = {"marker": style.marker, "markeredgecolor": "white", "markeredgewidth": 0.4}
+    look["markevery"] = max(1, -(-len(part) // most_marks))
+    axes.plot(x, mean, color=style.color, linestyle=style.line, **look)
     if part["low"].notna().any():
         low, high = part["low"].to_numpy(dtype=float), part["high"].to_numpy(dtype=float)
         axes.fill_between(x, low, high, color=style.color, alpha=0.14, linewidth=0)
@@ -107,19 +97,10 @@ def draw_marks(axes: Axes, part: pd.DataFrame, style: Style, hollow: bool) -> No
     part = part.sort_values("x")
     x, mean = part["x"].to_numpy(dtype=float), part["mean"].to_numpy(dtype=float)
     half = (part["high"] - part["mean"]).fillna(0.0).to_numpy(dtype=float)
-    axes.errorbar(
-        x,
-        mean,
-        yerr=half if half.any() else None,
-        color=style.color,
-        linestyle=":" if hollow else style.line,
-        linewidth=1.1 if hollow else 1.5,
-        marker=style.marker,
-        markersize=6,
-        markerfacecolor="white" if hollow else style.color,
-        elinewidth=1.1,
-        capsize=2,
-    )
+    face, line, width = ("white", ":", 1.1) if hollow else (style.color, style.line, 1.5)
+    look: dict[str, Any] = {"marker": style.marker, "markersize": 6, "markerfacecolor": face, "color": style.color}
+    look |= {"linestyle": line, "linewidth": width, "elinewidth": 1.1, "capsize": 2}
+    axes.errorbar(x, mean, yerr=half if half.any() else None, **look)
 
 
 def draw_rows(axes: Axes, names: Sequence[str]) -> dict[str, int]:
@@ -172,10 +153,7 @@ def rounds_axis(axes: Axes, values: pd.DataFrame, label: str = "training round")
 def privacy_legend(
     runs: pd.DataFrame, styles: dict[str, Style], series: str = "label", order: Iterable[str] = ()
 ) -> tuple[LegendEntry, ...]:
-    """An entry for each series: its name, and below it the ε that it claims and guarantees.
-
-    ``order``: of the series, else that of the algorithms.
-    """
+    """For each series (in ``order``, else as algorithms) its name, and below it the ε that it claims and guarantees."""
     return tuple(
         LegendEntry(f"{name}\n{privacy_note(runs[runs[series] == name])}", styles[name])
         for name in order or in_order(runs[series])
@@ -218,10 +196,7 @@ def curve_values(runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, series: 
 def curve_panel(
     runs: pd.DataFrame, rounds: pd.DataFrame, metric: str, styles: dict[str, Style], series: str = "label", **more: Any
 ) -> Panel:
-    """A panel of ``metric`` over rounds for the runs of one data set; ``more`` as of :func:`dataset_panel`.
-
-    Panels of one metric and data set share their y-range.
-    """
+    """``metric`` over rounds for one data set's runs; panels of one metric and data set share their y-range."""
     quantity = METRICS[metric][0]
     values = curve_values(runs, rounds, metric, series)
     classes = quantity == "accuracy" and not of_numbers(runs)

@@ -1,15 +1,9 @@
 """What is known of a scenario's jobs before anything runs: their work, their resources, and what would stop them.
 
-The work of a run (items, steps, operations, core-seconds) chooses the time limit of its job, with a margin: operations
-are those of the model's default parameters, and the pace is that of one CPU core. Counts of data that have not been
-prepared are those of the files at hand, LEAF's, or those of ``data.expected`` and ``data.embedded``.
-
-Resources are GPUs as the site names them, time and memory by the run's size and the attempt. The Slurm profile
-(``workflow/profiles/slurm``) sets the environment variables that the site has not set. The rules read them in the
-submitting process and again in each job. Without the profile no GPU is requested.
-
-What stops a job: a missing path, a mini-batch larger than a silo, a figure that cannot be drawn. Nothing heavy is
-imported: the Snakefile reads this file.
+The work of a run chooses the time limit of its job, with a margin. Counts of data that have not been prepared are those
+of the files at hand, LEAF's, or those of ``data.expected`` and ``data.embedded``. The Slurm profile
+(``workflow/profiles/slurm``) sets the environment variables that the site has not set; the rules read them in the
+submitting process and again in each job. Nothing heavy is imported: the Snakefile reads this file.
 """
 
 from __future__ import annotations
@@ -160,11 +154,10 @@ MEMORY_MB: dict[SizeClass, int] = {"short": 4000, "medium": 8000, "long": 16000}
 _MOST = 10**7
 MARGIN = 3  # a training asks for this many times its forecast
 LEAST_MINUTES = 5  # what a job of trainings asks for at least
-KNOWN = (
+KNOWN = (  # what follows the prefix; the profile reads some of them itself
     *("GPU", "GPU_PARTITION", "GPU_PACE", "CPU_PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "EXTRA", "MINUTES"),
     *("MEMORY_MB", "RUNS_PER_JOB", "LIGHT_JOBS", "JOBS", "POLL_SECONDS", "TESTS"),
 )
-"""What follows the prefix; the profile reads some of them itself."""
 
 _MODEL = re.compile(r"^gpu:(\w[\w.-]*)$")
 _GRES = re.compile(r"^gres=([A-Za-z][\w.-]*(?::(?!\d+$|\d+:)\w[\w.-]*)?)(?::1)?$")  # gpu, gpu:a100, gpu:1g.10gb
@@ -184,10 +177,7 @@ class ClusterSettings:
     light_jobs_local: bool  # the submitting process makes tables and figures
 
     def minutes_of(self, run: RunConfig, attempt: int) -> int:
-        """Time limit of a training in minutes: its forecast, with a margin; grows with the attempt.
-
-        Runs that share a job one after another ask for the job's time together.
-        """
+        """Minutes that a training asks for: its forecast with a margin, by attempt; shared jobs ask together."""
         least = LEAST_MINUTES if self.group_of(run) is None else math.ceil(LEAST_MINUTES / self.runs_per_job)
         size = size_class(run)
         pace = self.gpu_pace[size] if gpus(run) and self.gpu[size] != "none" else 1
@@ -224,10 +214,7 @@ def gpus(run: RunConfig) -> int:
 
 
 def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSettings:
-    """The settings in the environment variables ``SUBJECTDP_SLURM_*``; an empty variable counts as unset.
-
-    Raises ConfigError for a variable that cannot be read, with the allowed values, and for one that nothing reads.
-    """
+    """The settings in ``SUBJECTDP_SLURM_*`` (empty: unset); ConfigError for one that nothing reads or can read."""
     values = {key.removeprefix(PREFIX): value for key, value in environment.items() if value}
     for key in environment:
         if key.startswith(PREFIX) and key.removeprefix(PREFIX) not in KNOWN:
@@ -292,10 +279,7 @@ _SLACK = 1.1  # by which a silo may be larger than the expected number of items 
 
 
 def check_before_start(scenario: Scenario, results: str = places.RESULTS, files: Sequence[Path | str] = ()) -> None:
-    """Raises ConfigError with a line for each problem of data or partitions not yet in ``results``, or of a figure.
-
-    ``files`` are the scenario's; the error names the place in them.
-    """
+    """ConfigError, with places in ``files``, for problems of data or partitions not yet made, or of a figure."""
     problems = [*_missing_paths(scenario, results), *_large_batches(scenario, results), *undrawable_figures(scenario)]
     with error_located_in(files):
         raise_all(problems)
@@ -328,10 +312,7 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
 
 
 def unread_variables(files: Sequence[Path | str], environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """A line for each variable SUBJECTDP_* that is set and that neither the workflow nor a scenario reads.
-
-    ``files``: scenarios beside those in config/scenarios.
-    """
+    """A line for each variable SUBJECTDP_* that is set and that neither workflow nor scenarios (``files``) read."""
     given = [Path(file) for file in (*files, *Path("config/scenarios").glob("*.yaml"))]
     texts = "".join(file.read_text(encoding="utf-8", errors="replace") for file in given if file.is_file())
     known = {*_VARIABLES, *(PREFIX + name for name in KNOWN), *re.findall(r"\$\{(SUBJECTDP_\w+)", texts)}

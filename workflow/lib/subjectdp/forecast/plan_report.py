@@ -23,15 +23,8 @@ from subjectdp.data.content import VECTOR, Splits, part_sizes, sizes_after_split
 from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError
-from subjectdp.forecast.before_start import (
-    SizeClass,
-    expected_sizes,
-    partly_drawn_figures,
-    size_class,
-    sizes_at_hand,
-    undrawable_figures,
-    work_of,
-)
+from subjectdp.forecast import before_start
+from subjectdp.forecast.before_start import partly_drawn_figures, undrawable_figures
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
 from subjectdp.plan.plan import PrivacyUnit
@@ -71,7 +64,7 @@ class Forecast:
     epsilon_sound_subject_one_silo: float | None
     epsilon_sound_subject: float | None
     conditional: tuple[str, ...]  # columns whose ε rests on what is read from the data
-    size: SizeClass  # class of time and memory on a cluster
+    size: before_start.SizeClass  # class of time and memory on a cluster
     hours_a_run: float
     hours: float  # of the unfinished runs, one after another on one CPU core
 
@@ -79,9 +72,8 @@ class Forecast:
 def forecast(scenario: Scenario, results: str = places.RESULTS, on_progress: Progress | None = None) -> list[Forecast]:
     """One row for each set of runs that differ only in their seed, in the scenario's order.
 
-    Nothing is fetched, prepared or trained. Calibrated noise and ε are kept in the results' cache: the runs find the
-    noise there, a second forecast both. The reason why a run will not start is in ``problem``.
-    ``on_progress``: called after each row with the rows that are done and their number.
+    Nothing is fetched, prepared or trained. Calibrated noise and ε are kept in the results' cache. ``on_progress``:
+    called after each row with the rows that are done and their number.
     """
     families: dict[str, list[RunConfig]] = {}
     for run in scenario.runs:
@@ -109,7 +101,7 @@ def _forecast(runs: list[RunConfig], settings: str, results: str) -> Forecast:
     if partition is not None:
         silo_items = partition.facts["silo_items"]
         evaluated = len(partition.validation_items) + len(partition.test_items)
-    work = work_of(run, silo_items, evaluated, stated["rounds"])
+    work = before_start.work_of(run, silo_items, evaluated, stated["rounds"])
     hours = work.core_seconds / 3600
     finished = sum(Path(places.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
     return Forecast(
@@ -119,7 +111,7 @@ def _forecast(runs: list[RunConfig], settings: str, results: str) -> Forecast:
         label=run_label(run.algorithm.label, run.privacy.predicted_subjects),
         settings=settings,
         local_steps=work.steps,
-        size=size_class(run),
+        size=before_start.size_class(run),
         hours_a_run=hours,
         hours=hours * (len(runs) - finished),
         **stated,
@@ -225,10 +217,8 @@ def _refused(rows: Sequence[Forecast]) -> list[str]:
 def federation_of(run: RunConfig, results: str = places.RESULTS) -> tuple[Partition, str]:
     """The run's federation and where it comes from: :data:`PARTITION`, :data:`PREPARED` or :data:`COUNTS`.
 
-    From prepared data it is the partition that the workflow will make. From expected counts it has the configuration's
-    number of subjects, each with the mean number of items, spread over the silos as the partition will be.
-
-    Raises DataError for corrupt files, ConfigError for an impossible partition, for instance with an empty silo.
+    From prepared data it is the partition that the workflow will make, from expected counts one of subjects with the
+    mean number of items. DataError for corrupt files, ConfigError for an impossible partition.
     """
     if Path(places.partition_file(run.partition_id, "partition.json", results)).is_file():
         return load_partition(places.partition_dir(run.partition_id, results)), PARTITION
@@ -252,14 +242,14 @@ def _predicted(sections: str) -> Partition:
 def _expected_splits(run: RunConfig) -> Splits:
     # numbered items, by the rules of the real split
     data, test = run.data, float(run.data.test_fraction or 0.0)
-    subjects, mean = expected_sizes(data)
+    subjects, mean = before_start.expected_sizes(data)
     if data.own_subjects:  # 1 item each, in the one part that it is of
         train, held_out = part_sizes(np.array([subjects]), test)
         fit, validated = part_sizes(train, data.validation_fraction)
         part = np.repeat(np.arange(3), [fit[0], validated[0], held_out[0]])
         sizes = [(part == index).astype(np.int64) for index in range(3)]
     else:
-        at_hand = sizes_at_hand(data)
+        at_hand = before_start.sizes_at_hand(data)
         items = np.full(subjects, round(mean)) if at_hand is None else np.array(at_hand[: data.subjects])
         train, tested, kept = sizes_after_split(items, test, DATASETS[data.dataset].kind)
         sizes = [*part_sizes(train[kept], data.validation_fraction), tested[kept]]

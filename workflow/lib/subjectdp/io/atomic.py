@@ -9,9 +9,10 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -38,11 +39,9 @@ _CANNOT_WRITE = {
 def atomic_path(target: Path | str) -> Iterator[Path]:
     """Yields a temporary path beside ``target``; on a clean exit its content replaces ``target``.
 
-    The suffix is kept, so that writers which look at it (matplotlib, numpy) choose the right format. On an
-    exception the temporary file is removed and ``target`` stays as it was.
-
-    Raises:
-        StorageError: the disk is full, or the file or its folder cannot be written.
+    The suffix is kept, so that writers which look at it (matplotlib, numpy) choose the right format. On an exception
+    the temporary file is removed and ``target`` stays as it was. StorageError for a full disk, or a file or folder that
+    cannot be written.
     """
     target = Path(target)
     temporary: Path | None = None
@@ -53,7 +52,8 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
         temporary = Path(name)
         yield temporary
         _sync(temporary)
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.umask(mask := os.umask(0))
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, target)
         _sync(target.parent)
     except OSError as error:
@@ -67,15 +67,14 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
 
 
 def _why_not_written(error: OSError, target: Path) -> str | None:
-    """The reason in words; None if the error is not about writing ``target``.
-
-    numpy and pyarrow raise some errors of a full disk without an errno.
-    """
+    """The reason in words, also without an errno (numpy, pyarrow); None if it is not about writing ``target``."""
     if error.errno in (errno.EACCES, errno.EPERM) and not _beside(error.filename, target):
         return None
-    if error.errno is None and _free_bytes(target.parent) < _CHUNK:
-        return _CANNOT_WRITE[errno.ENOSPC]
-    return None if error.errno is None else _CANNOT_WRITE.get(error.errno)
+    if error.errno is None:
+        with suppress(OSError):
+            return _CANNOT_WRITE[errno.ENOSPC] if shutil.disk_usage(target.parent).free < _CHUNK else None
+        return None
+    return _CANNOT_WRITE.get(error.errno)
 
 
 def _beside(filename: object, target: Path) -> bool:
@@ -86,14 +85,6 @@ def _beside(filename: object, target: Path) -> bool:
     return named.parent == folder or named == folder or named in folder.parents
 
 
-def _free_bytes(folder: Path) -> int:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return _CHUNK
-    return found.f_bavail * found.f_frsize
-
-
 @contextmanager
 def atomic_open(target: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
     """Opens a temporary file for writing that becomes ``target`` on a clean exit."""
@@ -102,7 +93,6 @@ def atomic_open(target: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
 
 
 def write_bytes(target: Path | str, content: bytes) -> None:
-    """Writes ``content`` atomically."""
     with atomic_open(target) as stream:
         stream.write(content)
 
@@ -118,7 +108,6 @@ def write_json(target: Path | str, content: Any) -> None:
 
 
 def write_array(target: Path | str, array: np.ndarray[Any, Any]) -> None:
-    """Writes a numpy array as .npy, atomically."""
     import numpy as np
 
     with atomic_open(target) as stream:
@@ -151,14 +140,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
-SEAL = "seal"
-"""The key of the hash."""
+SEAL = "seal"  # the key of the hash
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:

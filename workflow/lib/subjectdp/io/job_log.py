@@ -24,9 +24,7 @@ _PASSING = (DownloadError, StorageError, WorkerError)
 
 @contextmanager
 def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
-    """Sends what the block prints or logs to ``path``, line by line: progress can be followed while it runs.
-
-    ``mode`` "a" keeps what is in the file.
+    """Sends what the block prints or logs to ``path``, line by line; ``mode`` "a" keeps what is in the file.
 
     A ``SubjectDPError`` ends the process with status 2 and one line, ``error: <message>``, in the log and on the
     console; the log says whether a next try would end the same (:func:`would_fail_again`). Any other exception leaves
@@ -117,8 +115,6 @@ class Stopped(Exception):
 
 
 class StopRequest:
-    """Whether a signal has come."""
-
     def __init__(self) -> None:
         self.signum: int | None = None
 
@@ -130,10 +126,7 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Notes SIGTERM and SIGINT in the request that it yields, as long as the block lasts.
-
-    Outside of the main thread, where Python allows no signal handlers, the request never comes.
-    """
+    """Notes SIGTERM and SIGINT in the request that it yields, for the block; only in the main thread."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -168,7 +161,6 @@ class Progress:
             self.finish()
 
     def finish(self) -> None:
-        """Logs a line now."""
         self._last = time.monotonic()
         share = f" of {self._total:,} ({100 * self.count / self._total:.0f} %)" if self._total else ""
         self._logger.info(f"{self._label}: {self.count:,}{share}")

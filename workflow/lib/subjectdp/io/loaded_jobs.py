@@ -1,9 +1,8 @@
 """Jobs that are forks of a process which has loaded everything: half of a short training is the loading of libraries.
 
-``subjectdp run`` keeps that process. Each job is a fork of it, a process of its own with the arguments, environment
-and output of the job's script. The script's own process waits, passes signals on and ends with the fork's status; if
-it is killed, so is the fork. Plain Snakemake, jobs of Slurm, of another interpreter or with more than one thread load
-for themselves, as does every job on another system than Linux.
+``subjectdp run`` keeps that process. Each job is a fork of it with the arguments, environment and output of the job's
+script, whose own process waits, passes signals on and ends with the fork's status; if it is killed, so is the fork.
+Plain Snakemake, jobs of Slurm, of another interpreter, system or with more than one thread load for themselves.
 """
 
 import gc

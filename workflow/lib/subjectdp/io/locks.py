@@ -33,11 +33,8 @@ def owned(path: Path, wait_seconds: float, report: Callable[[str], None] = log.i
     """Hold the lock file ``path`` for the block; yield whether another process had to be waited for.
 
     Creates the folder if needed. Afterwards removes the lock file, and the folder if it was created here and is empty.
-    Threads of one process exclude each other as processes do.
-
-    Raises:
-        LockedError: another process still holds the lock after ``wait_seconds`` (``math.inf``: wait forever).
-        StorageError: the folder cannot be written.
+    Threads of one process exclude each other as processes do. LockedError where another process still holds the lock
+    after ``wait_seconds`` (``math.inf``: wait forever), StorageError for a folder that cannot be written.
     """
     path = path.absolute()
     created = not path.parent.exists()
@@ -84,9 +81,8 @@ def _acquire(lock: BaseFileLock, path: Path, wait_seconds: float, report: Callab
             owner = _recorded(path) or "another process"
         if left == 0.0:
             remove = f" (if none is alive, remove {path})" if isinstance(lock, SoftFileLock) else ""
-            raise LockedError(
-                f"{path.parent} is in use by {owner}{remove}: wait until it is done, or stop it, and start again."
-            )
+            told = "wait until it is done, or stop it, and start again"
+            raise LockedError(f"{path.parent} is in use by {owner}{remove}: {told}.")
         report(f"waiting for {owner}, which writes {path.parent}")
         patience = _REMINDER_SECONDS
 

@@ -13,8 +13,7 @@ def print_json(content: Any) -> None:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Prints columns as wide as their content; numbers to the right, None as a dash."""
-    for line in table_lines(header, rows):
-        print(line)
+    print("\n".join(table_lines(header, rows)))
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

@@ -12,8 +12,7 @@ import yaml
 
 from subjectdp.errors import ConfigError, expected, in_words
 
-LARGEST_TREE = 200_000
-"""Values of the largest configuration, counting what aliases repeat."""
+LARGEST_TREE = 200_000  # values of the largest configuration, counting what aliases repeat
 
 _DEEPEST = 32
 _MERGE = "tag:yaml.org,2002:merge"
@@ -31,9 +30,8 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     for key_node, _ in node.value:
         key = _MERGE if key_node.tag == _MERGE else loader.construct_object(key_node)
         if isinstance(key, Hashable) and key in seen:
-            raise yaml.MarkedYAMLError(
-                problem=f"the key {in_words(key)} is given twice", problem_mark=key_node.start_mark
-            )
+            problem = f"the key {in_words(key)} is given twice"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
         if isinstance(key, Hashable):
             seen.add(key)
     loader.flatten_mapping(node)
@@ -101,9 +99,8 @@ def check_tree(content: Any, name: str) -> None:
         value, key, depth = waiting.pop()
         visited += 1
         if visited > LARGEST_TREE or depth > _DEEPEST:
-            raise expected(
-                name, f"more at {key or 'the top'}", f"a tree of at most {LARGEST_TREE} values, {_DEEPEST} levels deep"
-            )
+            allowed = f"a tree of at most {LARGEST_TREE} values, {_DEEPEST} levels deep"
+            raise expected(name, f"more at {key or 'the top'}", allowed)
         if isinstance(value, dict):
             for inner, below in value.items():
                 if not isinstance(inner, str):

@@ -23,18 +23,11 @@ def build_model(
     parameters: Mapping[str, Any] | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> nn.Module:
-    """Builds a model with weights drawn from the run's seed.
+    """Builds a model of the catalogue, with the same weights for every algorithm at a run's ``seed``.
 
-    Args:
-        name: a key of ``MODELS``, of a model for this kind of data.
-        classes: number of output classes.
-        kind: kind of the data set, "image", "vector" or "text".
-        seed: root seed of the run; the same seed gives the same weights for every algorithm.
-        parameters: parameters that differ from the catalogue's defaults, which says what they may be.
-        shape: of an item: (channels, height, width), (numbers,) or (characters,); None: LEAF's.
-
-    Raises:
-        ModelError: a model for another shape of data or other classes, or impossible parameters.
+    ``kind`` of the data: "image", "vector" or "text". ``parameters``: those that differ from the catalogue's defaults.
+    ``shape`` of an item: (channels, height, width), (numbers,) or (characters,); None: LEAF's. ModelError for a model
+    for another shape of data or other classes, or impossible parameters.
     """
     module, _, builder_name = MODELS[name].builder.partition(".")
     builder: Callable[..., nn.Module] | None = getattr(_MODULES.get(module), builder_name, None)
@@ -51,6 +44,5 @@ def build_model(
         except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
             # RuntimeError: torch finds no memory for absurd sizes.
             reason = str(error).split("\n")[0][:300]
-            raise ModelError(
-                f"Expected model.parameters that {name!r} takes, got {in_words(overrides)}: {reason}."
-            ) from None
+            told = f"Expected model.parameters that {name!r} takes, got {in_words(overrides)}: {reason}."
+            raise ModelError(told) from None

@@ -25,7 +25,6 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
-        """The values in words."""
         if isinstance(self.default, bool):
             return "true or false"
         if self.choices:
@@ -34,7 +33,6 @@ class Parameter:
         return f"a whole number from {self.least} to {self.most}{multiple}"
 
     def allows(self, value: object) -> bool:
-        """Whether ``value`` is one of them."""
         if isinstance(self.default, bool) or isinstance(value, bool) or not isinstance(value, int):
             return isinstance(self.default, bool) and isinstance(value, bool)
         if self.choices:
@@ -67,13 +65,16 @@ class ModelSpec:
     not_both: tuple[str, ...] = ()
 
 
+def _lstm_parameters(size: int) -> dict[str, Parameter]:
+    wide = Parameter(size, most=8192)
+    return {"embedding": Parameter(8, most=4096), "hidden": wide, "dense": wide}
+
+
 _POOLS = (1, 2, 4, 7, 8, 14, 16, 28, 32)  # divisors of usual images' sides
-_EMBEDDING = Parameter(8, most=4096)
+_WIDTHS = Parameter(16, least=4, most=4096, multiple_of=4)
 MODELS: dict[str, ModelSpec] = {
     "leaf_cnn": ModelSpec("image", "image.LeafCNN", {"hidden": Parameter(2048)}, 34_423_808),
-    "small_cnn": ModelSpec(
-        "image", "image.SmallCNN", {"width": Parameter(16, least=4, most=4096, multiple_of=4)}, 6_583_680
-    ),
+    "small_cnn": ModelSpec("image", "image.SmallCNN", {"width": _WIDTHS}, 6_583_680),
     "tanh_cnn": ModelSpec("image", "image.TanhCNN", {}, 792_448),
     "logistic": ModelSpec("image", "linear.Logistic", {"pool": Parameter(2, choices=_POOLS)}, 24_428),
     "scattering_head": ModelSpec(
@@ -97,18 +98,8 @@ MODELS: dict[str, ModelSpec] = {
         fixed_features=True,
     ),
     "stroke_head": ModelSpec("image", "fixed.stroke_head", {}, 5_952, fixed_features=True),
-    "leaf_lstm": ModelSpec(
-        "text",
-        "text.LeafLSTM",
-        {"embedding": _EMBEDDING, "hidden": Parameter(256, most=8192), "dense": Parameter(256, most=8192)},
-        127_311_872,
-    ),
-    "small_lstm": ModelSpec(
-        "text",
-        "text.LeafLSTM",
-        {"embedding": _EMBEDDING, "hidden": Parameter(64, most=8192), "dense": Parameter(64, most=8192)},
-        8_210_432,
-    ),
+    "leaf_lstm": ModelSpec("text", "text.LeafLSTM", _lstm_parameters(256), 127_311_872),
+    "small_lstm": ModelSpec("text", "text.LeafLSTM", _lstm_parameters(64), 8_210_432),
     "char_ngram": ModelSpec(
         "text",
         "text.CharacterNGram",
@@ -132,6 +123,4 @@ def model_names(kind: str | None = None) -> list[str]:
 
 def model_parameters(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """All parameters of a known model: its defaults, where ``overrides`` has no other value."""
-    return {key: overrides.get(key, parameter.default) for key, parameter in MODELS[name].parameters.items()} | dict(
-        overrides
-    )
+    return {key: parameter.default for key, parameter in MODELS[name].parameters.items()} | dict(overrides)

@@ -15,12 +15,10 @@ ENGLISH = WEIGHTS.with_name("english.safetensors")
 ENGLISH_SHA256 = "597ec9a5189fa92aee69371cc1e4da4f9b8814f0abf5a3ccab469b26a515cc8b"
 
 VOCABULARY = 80  # LEAF's symbols
-SEEN = 12
-"""Characters before the predicted one that the network reads."""
+SEEN = 12  # characters before the predicted one that the network reads
 OUTPUTS = 128
 WIDTH = OUTPUTS + 1
-CONSTANT = 0.3
-"""The last feature, in place of a bias."""
+CONSTANT = 0.3  # the last feature, in place of a bias
 _EMBEDDING, _HIDDEN = 24, 384
 
 
@@ -30,9 +28,8 @@ class EnglishNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, _EMBEDDING)
-        self.layers = nn.Sequential(
-            nn.Linear(SEEN * _EMBEDDING, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, OUTPUTS), nn.ReLU()
-        )
+        first, second = nn.Linear(SEEN * _EMBEDDING, _HIDDEN), nn.Linear(_HIDDEN, OUTPUTS)
+        self.layers = nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
 
     def forward(self, characters: Tensor) -> Tensor:
         outputs: Tensor = self.layers(self.embedding(characters[:, -SEEN:]).flatten(1))

@@ -14,18 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected
-from subjectdp.models.handwriting import (
-    CLASSES,
-    FEATURES,
-    STROKES,
-    STROKES_SHA256,
-    TYPEFACES,
-    TYPEFACES_SHA256,
-    HandwritingNet,
-    PublicFeatures,
-    StrokeNets,
-    load_weights,
-)
+from subjectdp.models import handwriting
+from subjectdp.models.handwriting import HandwritingNet, PublicFeatures, StrokeNets, load_weights
 from subjectdp.models.scattering import Scattering, random_curves
 from subjectdp.noise.keys import Purpose, numpy_generator
 
@@ -170,18 +160,18 @@ def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool,
     ModelError if the classes are not those of the synthetic characters.
     """
     _check_shape(shape)
-    if from_synthetic and classes != CLASSES:
-        allowed = f"false where there are {classes} classes (the synthetic characters are of {CLASSES})"
+    if from_synthetic and classes != handwriting.CLASSES:
+        allowed = f"false where there are {classes} classes (the synthetic characters are of {handwriting.CLASSES})"
         raise expected("model.parameters.from_synthetic", True, allowed, ModelError)
-    tensors = load_weights(TYPEFACES, TYPEFACES_SHA256) if typefaces else load_weights()
+    tensors = load_weights(handwriting.TYPEFACES, handwriting.TYPEFACES_SHA256) if typefaces else load_weights()
     start = tensors["head"].float() if from_synthetic else None
-    return FixedFeatureModel(PublicFeatures(HandwritingNet, tensors), FEATURES, classes, start)
+    return FixedFeatureModel(PublicFeatures(HandwritingNet, tensors), handwriting.FEATURES, classes, start)
 
 
 def stroke_head(classes: int, shape: tuple[int, ...]) -> FixedFeatureModel:
     """A head that starts at zero on 48 features learned from random strokes, in which there is no character."""
     _check_shape(shape)
-    features = PublicFeatures(StrokeNets, load_weights(STROKES, STROKES_SHA256))
+    features = PublicFeatures(StrokeNets, load_weights(handwriting.STROKES, handwriting.STROKES_SHA256))
     return FixedFeatureModel(features, features.get_buffer("projection").shape[1], classes)
 
 

@@ -1,9 +1,8 @@
 """Fixed features of handwriting, learned from the project's own synthetic characters or from random strokes alone.
 
-Two files of weights come with the package: ``weights/handwriting.safetensors``, learned from characters drawn with
-printed typefaces, and ``weights/typefaces.safetensors``, from handwritten typefaces as well. ``python -m
-benchmarks.pretrain`` of commit d061a81 made them: it generates characters, which are public by construction, and trains
-on them. They depend on no protected data, so the features cost no privacy and may be computed once.
+Weights come with the package: ``weights/handwriting.safetensors``, of characters drawn with printed typefaces, and
+``weights/typefaces.safetensors``, of handwritten ones as well. ``python -m benchmarks.pretrain`` of commit d061a81 made
+them from characters that it generates. They depend on no protected data, so the features cost no privacy.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,9 +71,7 @@ def upright(images: Tensor) -> Tensor:
     """
     paper = images.amin((2, 3), keepdim=True)
     ink, side = (images - paper)[:, 0], images.shape[-1]
-    places = torch.linspace(
-        1 / side - 1, 1 - 1 / side, side, device=images.device
-    )  # of pixels, as grid_sample has them
+    places = torch.linspace(1 / side - 1, 1 - 1 / side, side, device=images.device)  # of pixels, for grid_sample
     mass = ink.sum((1, 2)).clamp_min(_FAINT)
     middle = ink.sum(2) @ places / mass
     down, across = places - middle[:, None], places - (ink.sum(1) @ places / mass)[:, None]

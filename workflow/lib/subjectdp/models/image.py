@@ -39,21 +39,11 @@ class SmallCNN(nn.Module):
     def __init__(self, classes: int, shape: tuple[int, ...], width: int) -> None:
         super().__init__()
         channels, height, breadth = shape
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, width, 5, padding=2),
-            nn.GroupNorm(4, width),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(width, 2 * width, 5, padding=2),
-            nn.GroupNorm(4, 2 * width),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(2 * width, 2 * width, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(2 * width * (height // 8) * (breadth // 8), classes),
-        )
+        first = [nn.Conv2d(channels, width, 5, padding=2), nn.GroupNorm(4, width), nn.ReLU(), nn.MaxPool2d(2)]
+        second = [nn.Conv2d(width, 2 * width, 5, padding=2), nn.GroupNorm(4, 2 * width), nn.ReLU(), nn.MaxPool2d(2)]
+        third = [nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+        last = nn.Linear(2 * width * (height // 8) * (breadth // 8), classes)
+        self.layers = nn.Sequential(*first, *second, *third, last)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.layers(images)
@@ -71,18 +61,10 @@ class TanhCNN(nn.Module):
     def __init__(self, classes: int, shape: tuple[int, ...]) -> None:
         super().__init__()
         channels, height, width = shape
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, 16, 8, stride=2, padding=2),
-            nn.Tanh(),
-            nn.MaxPool2d(2, stride=1),
-            nn.Conv2d(16, 32, 4, stride=2),
-            nn.Tanh(),
-            nn.MaxPool2d(2, stride=1),
-            nn.Flatten(),
-            nn.Linear(32 * _reduced(height) * _reduced(width), 32),
-            nn.Tanh(),
-            nn.Linear(32, classes),
-        )
+        first = [nn.Conv2d(channels, 16, 8, stride=2, padding=2), nn.Tanh(), nn.MaxPool2d(2, stride=1)]
+        second = [nn.Conv2d(16, 32, 4, stride=2), nn.Tanh(), nn.MaxPool2d(2, stride=1), nn.Flatten()]
+        hidden = [nn.Linear(32 * _reduced(height) * _reduced(width), 32), nn.Tanh()]
+        self.layers = nn.Sequential(*first, *second, *hidden, nn.Linear(32, classes))
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.layers(images)

@@ -75,7 +75,6 @@ def _block_name(stage: int, number: int) -> str:
 
 
 def _blocks(weights: Weights, stage: int) -> list[str]:
-    """The stage's blocks in their order."""
     names: list[str] = []
     while f"{(name := _block_name(stage, len(names)))}.conv_reduce.weight" in weights:
         names.append(name)

@@ -98,11 +98,7 @@ class Scattering(nn.Module):
 
 
 def _bands(filters: NDArray[np.complex128], factor: int) -> Tensor:
-    """The bands of filters' spectra that fall together on a coarser grid, float32 (factor², filters, n, 2 n).
-
-    The filters are conjugate-even, so that their spectra are real. Each value stands twice, for the real and the
-    imaginary part of what it is multiplied by.
-    """
+    """Bands of (real) spectra that meet on a coarser grid, each value twice: float32 (factor², filters, n, 2 n)."""
     side = filters.shape[-1] // factor
     spectra = np.fft.fft2(filters).real / factor**2
     bands = spectra.reshape(-1, factor, side, factor, side).transpose(1, 3, 0, 2, 4)
@@ -110,10 +106,7 @@ def _bands(filters: NDArray[np.complex128], factor: int) -> Tensor:
 
 
 def products(spectra: Tensor, bands: Tensor, factor: int) -> Tensor:
-    """Spectra of y ⋆ ψ at every ``factor``-th pixel, complex (..., filters, n, n).
-
-    ``spectra``: of y, complex (..., 1, n · factor, n · factor). ``bands``: of the filters ψ, made by ``_bands``.
-    """
+    """Spectra of y ⋆ ψ at every ``factor``-th pixel, complex (..., filters, n, n); of y: (..., 1, n · factor, ...)."""
     side = spectra.shape[-1] // factor
     grid = torch.view_as_real(spectra).reshape(*spectra.shape[:-2], factor, side, factor, 2 * side)
     parts = [grid[..., down, :, right, :] for down, right in product(range(factor), repeat=2)]

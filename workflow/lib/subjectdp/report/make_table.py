@@ -26,10 +26,7 @@ TABLES: dict[str, Callable[[FigureInputs], pd.DataFrame]] = {
 
 
 def make_table(name: str, inputs: FigureInputs, title: str, target_csv: Path | str, target_html: Path | str) -> None:
-    """Writes a table as CSV, and as a sortable page with the heading ``title``.
-
-    Raises DataError for an unknown table or a damaged input, ConfigError for a wrong file of targets.
-    """
+    """Writes a table as CSV and as a page; DataError if unknown or damaged, ConfigError for a wrong file of targets."""
     if name not in TABLES:
         raise unknown("table", name, TABLES, DataError)
     write_frame(target_csv, TABLES[name](inputs))

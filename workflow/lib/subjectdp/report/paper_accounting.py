@@ -26,10 +26,8 @@ from subjectdp.io.atomic import write_frame
 from subjectdp.plan.plan import Accountant, FederationFacts, Horizontal, PlanSettings, PrivacyPlan, PrivacyUnit
 from subjectdp.report.targets import Setting, Target
 
-COLUMNS = (
-    *("target", "metric", "value", "epsilon_published", "epsilon_sound", "epsilon_sound_subject"),
-    *("epsilon_lower", "note"),
-)
+_EPSILONS = ("epsilon_published", "epsilon_sound", "epsilon_sound_subject", "epsilon_lower")
+COLUMNS = ("target", "metric", "value", *_EPSILONS, "note")
 METRICS = ("rounds_executed", "noise_ratio", "noise_growth", "epsilon", "local_epsilon")
 """Metrics of targets that are computed here (``epsilon``: claims of algorithms, not the rows of a table)."""
 
@@ -76,10 +74,7 @@ def paper_facts(setting: Setting) -> FederationFacts:
 
 
 def paper_plan_settings(algorithm: str, setting: Setting, accountant: str, cache_dir: str | None) -> PlanSettings:
-    """The privacy settings of a target's paper; C = 1, since only the noise multiplier is accounted.
-
-    Raises DataError if the paper's rounds, mini-batch size, ε or δ are not given.
-    """
+    """The privacy settings of a target's paper, with C = 1; DataError without rounds, mini-batch size, ε or δ."""
     rounds, batch, epsilon, delta = setting.rounds, setting.batch_size, setting.epsilon, setting.delta
     if rounds is None or batch is None or epsilon is None or delta is None:
         raise expected("rounds, batch_size, epsilon and delta of a target", setting, "given", DataError)
@@ -92,9 +87,8 @@ def paper_plan_settings(algorithm: str, setting: Setting, accountant: str, cache
 def _measured(target: Target, cache_dir: str | None) -> dict[str, Any]:
     """What the accounting gives for the target's metric.
 
-    noise_ratio: log10 of the algorithm's noise multiplier over that of an item's sampling fraction, largest over the
-    silos, by Rényi accounting, the successor of the moments accountant that the papers used. noise_growth: the power of
-    the group size Z by which the noise variance σ_Z² grows, from Z = 3 to 6.
+    noise_ratio: log10 of the algorithm's largest noise multiplier over that of an item's sampling fraction, by Rényi
+    accounting. noise_growth: the power of the group size Z by which the noise variance σ_Z² grows, from Z = 3 to 6.
     """
     if target.metric in ("epsilon", "local_epsilon"):
         # local_epsilon: of any two users, as in a local claim; else at the unit that the paper claims
@@ -132,10 +126,8 @@ def _plan(
 def _claim(algorithm: str, setting: Setting, unit: PrivacyUnit | None, cache_dir: str | None) -> dict[str, Any]:
     """Published and sound ε of the plan as published at ``unit`` (None: the claimed one), and what ε is at least.
 
-    The federation has k = 8 items of every subject at every silo (D-07 has 9). The noise is what Opacus' RDP accountant
-    asks for, as in the subject-level papers (D-49); the sound ε is PLD's, an upper value, infinite if none can be
-    stated. The note has the sound ε of the noise that PLD asks for, or the reason if it is infinite. Cached, because
-    several versions make the same claim.
+    Of k = 8 items of every subject at every silo (D-07 has 9), with the noise of Opacus' RDP accountant, as in the
+    papers (D-49); the sound ε is PLD's, infinite if none can be stated. Cached: several versions make the same claim.
     """
     silos = setting.silos or SILOS
     facts = cases.federation(silos, silos)

@@ -52,15 +52,14 @@ def write_results_page(
 ) -> None:
     """Writes ``index.html``: what was run, runs with published and sound ε, figures with captions, verdicts, scorecard.
 
+    DataError for a missing or damaged file.
+
     Args:
         sources: what it is made from; pictures are those in the folder ``figures`` beside ``target``.
         config: the scenario as captions read it.
         figures: ``title``, ``category`` and ``rule`` of each figure of the scenario.
         tables: the label of each of its tables.
         target: the page.
-
-    Raises:
-        DataError: a missing or damaged file.
     """
     manifests = [read_json(run / "manifest.json") for run in sources.run_folders]
     runs = read_table(sources.runs_summary, _RUNS)[_RUNS]
@@ -131,13 +130,8 @@ def _facts(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     yield "Seeds", _distinct(sorted({manifest["config"]["seed"] for manifest in manifests}), ", ")
     yield "Data", _distinct((_data_words(manifest) for manifest in manifests), "; ")
     machines = [manifest.get("environment") or {} for manifest in manifests]
-    yield (
-        "Machine",
-        _distinct(
-            f"{one.get('device_name') or one.get('device')}, threads: {one.get('threads')}, {one.get('platform')}"
-            for one in machines
-        ),
-    )
+    told = [(one.get("device_name") or one.get("device"), one.get("threads"), one.get("platform")) for one in machines]
+    yield "Machine", _distinct(f"{device}, threads: {threads}, {platform}" for device, threads, platform in told)
     yield "Software", _distinct(map(_versions, machines))
     yield "Commit", _distinct(one.get("git_commit") or "not in a checkout" for one in machines)
     inputs = [each for manifest in manifests for each in (manifest.get("data") or {}).get("inputs", ())]

@@ -19,17 +19,9 @@ from subjectdp.plan.plan import AccountingMode, PrivacyUnit
 from subjectdp.report.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
 from subjectdp.report.paper_accounting import is_accounted
 from subjectdp.report.targets import Kind, Measured, Setting, Target, Verdict, judge, read_targets
+from subjectdp.results import select
 from subjectdp.results.collect import FigureInputs
-from subjectdp.results.select import (
-    Estimate,
-    claimed_units,
-    guarantees,
-    largest_of,
-    mean_interval,
-    paired_difference,
-    steps_words,
-)
-from subjectdp.results.shown_runs import dataset_name, format_number
+from subjectdp.results.shown_runs import dataset_name
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION
 
 COLUMNS = (
@@ -205,7 +197,7 @@ def measure_bound(target: Target, utility: pd.DataFrame) -> Measured | None:
     scale = _convex_scale(rows.iloc[0])
     if target.metric == "printed_bound":
         others = [tables[name, POPULATION]["bound_printed"] for name in target.versus]
-        ahead = [mean_interval(rows["bound_printed"] - other) for other in others]
+        ahead = [select.mean_interval(rows["bound_printed"] - other) for other in others]
         return Measured.of(min(ahead, key=lambda each: each.low), scale)
     measured, allowed, start = rows["excess"], rows["bound"], rows["excess_at_start"]
     if target.metric == "generalisation_gap":
@@ -220,7 +212,7 @@ def measure_bound(target: Target, utility: pd.DataFrame) -> Measured | None:
             f"excess before the first step {start.mean():.3g}"
         )
     trivial = bool((allowed >= start).all())
-    return Measured.of(mean_interval(measured - allowed), scale, cannot_fail=trivial, note=note)
+    return Measured.of(select.mean_interval(measured - allowed), scale, cannot_fail=trivial, note=note)
 
 
 def _convex_scale(row: pd.Series) -> str:
@@ -259,7 +251,7 @@ def measure_run_target(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame)
         value = float(row["subjects"] if target.metric == "subjects" else row["train_items"] / row["subjects"])
         return Measured.exact(value, _data_words(row), at_setting=first.at_setting, synthetic=first.synthetic)
     if not target.versus:
-        return measured_on(mean_interval(_values(first, target.metric)), first, [], first.at_setting)
+        return measured_on(select.mean_interval(_values(first, target.metric)), first, [], first.at_setting)
     others, estimates = [], []
     for name in target.versus:
         other = choose_side(table, name, target.versus_setting, target.metric, first, target.setting)
@@ -280,8 +272,8 @@ def published_runs(runs: pd.DataFrame) -> pd.DataFrame:
     table = runs.assign(
         local_steps=steps.astype(str).where(steps != 0, "epoch"),
         step_rank=steps.astype(float).where(steps > 0, math.inf),
-        unit=claimed_units(runs),
-        words=steps.map(steps_words),
+        unit=select.claimed_units(runs),
+        words=steps.map(select.steps_words),
     )
     everywhere = table["silos_per_subject"] == table["silos"]
     return table[(table["mode"] == AccountingMode.AS_PUBLISHED.value) & everywhere]
@@ -373,11 +365,10 @@ def _values(side: Side, metric: str) -> pd.Series:
     return side.runs.set_index("seed")[column].astype(float) * factor
 
 
-def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) -> Estimate | None:
-    """The lead, or the difference in per cent of the other side, over common seeds.
+def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) -> select.Estimate | None:
+    """The lead, or the difference in per cent, over common seeds (of means where none); None if the other is 0.
 
-    Of the means, without an interval, where there are none. At equal rounds the other side's accuracy is that of its
-    last evaluated round up to the first's. None if it is 0, so that no percentage exists.
+    At equal rounds the other side's accuracy is that of its last evaluated round up to the first's.
     """
     one, two = _values(first, target.metric), _values(other, target.metric)
     if target.metric == "accuracy_at_equal_rounds":
@@ -390,13 +381,13 @@ def _difference(target: Target, first: Side, other: Side, rounds: pd.DataFrame) 
     seeds = sorted(set(one.index) & set(two.index))
     if not seeds:
         a, b = float(np.mean(one)), float(np.mean(two))
-        return Estimate(a - b if ordered else 100 * (a / b - 1), math.nan, math.nan, 1)
+        return select.Estimate(a - b if ordered else 100 * (a / b - 1), math.nan, math.nan, 1)
     if ordered:
-        return paired_difference(one[seeds], two[seeds])
-    return mean_interval(100 * (one[seeds] / two[seeds] - 1))
+        return select.paired_difference(one[seeds], two[seeds])
+    return select.mean_interval(100 * (one[seeds] / two[seeds] - 1))
 
 
-def measured_on(estimate: Estimate, side: Side, others: Sequence[Side], at_setting: bool) -> Measured:
+def measured_on(estimate: select.Estimate, side: Side, others: Sequence[Side], at_setting: bool) -> Measured:
     """An estimate with the scale and the ε of the runs that it is made from."""
     row, runs = side.runs.iloc[0], side.runs
     unit = row["unit"]
@@ -406,16 +397,16 @@ def measured_on(estimate: Estimate, side: Side, others: Sequence[Side], at_setti
         _scale([each.runs.iloc[0] for each in (side, *others)]),
         at_setting=at_setting,
         synthetic=side.synthetic or any(other.synthetic for other in others),
-        epsilon_published=largest_of(runs["epsilon_as_published"]),
-        epsilon_sound=math.nan if unit == "" else largest_of(runs[sound]),
-        epsilon_sound_subject=largest_of(runs["epsilon_sound_subject"]),
-        subject_guarantee=guarantees(runs),
+        epsilon_published=select.largest_of(runs["epsilon_as_published"]),
+        epsilon_sound=math.nan if unit == "" else select.largest_of(runs[sound]),
+        epsilon_sound_subject=select.largest_of(runs["epsilon_sound_subject"]),
+        subject_guarantee=select.guarantees(runs),
     )
 
 
 def _data_words(row: pd.Series) -> str:
     source = _SOURCES.get(str(row["source"]), str(row["source"]))
-    alpha = "" if row["alpha"] == 1 else f", α = {format_number(row['alpha'])}"
+    alpha = "" if row["alpha"] == 1 else f", α = {row['alpha']:g}"
     items = f"{int(row['train_items']):,} training items"
     return f"{dataset_name(str(row['dataset']))}, {source}, {int(row['subjects']):,} subjects, {items}{alpha}"
 
@@ -461,4 +452,4 @@ def measure_rounds(target: Target, runs: pd.DataFrame, rounds: pd.DataFrame) -> 
     if not any(math.isfinite(order) for order in by_seed):
         return None
     sides = [Side(rows, is_at_setting(rows.iloc[0], target.setting, target.metric)) for rows in (many, one)]
-    return measured_on(mean_interval(by_seed), sides[0], sides[1:], sides[0].at_setting)
+    return measured_on(select.mean_interval(by_seed), sides[0], sides[1:], sides[0].at_setting)

@@ -118,7 +118,6 @@ def write_statement(target: Path, sections: Sequence[Section], title: str) -> No
 
 
 def rendered(sections: Sequence[Section], title: str, html: bool = False) -> str:
-    """The page as HTML or Markdown."""
     environment = Environment(autoescape=html, trim_blocks=True, lstrip_blocks=True)
     template = _HTML.read_text(encoding="utf-8") if html else _MARKDOWN
     return environment.from_string(template).render(title=title, sections=sections)

@@ -34,12 +34,9 @@ _FIRST = (
 def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per setting: accuracy with its 95 % interval over seeds, ε as published and sound, cost.
 
-    Runs of one row differ only in the seed, also in settings that no column shows. ``epsilon_*`` are the largest over
-    the seeds (a partition's largest subject differs between seeds), each run's own, empty if no ε is stated;
-    ``epsilon_sound_subject_all_seeds`` is that of all seeds together; ``published_guarantee`` is
-    "no" beside every published ε, ``settings`` what tells the rows of an algorithm apart,
-    ``subject_guarantee`` "conditional" where a sound ε rests on a bound that was
-    read from the data. Raises DataError without runs.
+    ``epsilon_*`` are the largest of a seed, empty if none is stated; ``epsilon_sound_subject_all_seeds`` is that of all
+    seeds together; ``settings`` tells the rows of an algorithm apart; ``subject_guarantee`` is "conditional" where a
+    sound ε rests on a bound that was read from the data. DataError without runs.
     """
     if runs.empty:
         raise expected("runs to summarise", "none", "at least one", DataError)
@@ -110,9 +107,8 @@ def _all_seeds(part: pd.DataFrame) -> float:
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     places = {"dataset": datasets_in_order(table["dataset"]).index, "label": in_order(table["label"]).index}
-    keys = table.assign(
-        mode=table["mode"].fillna(""), **{name: table[name].map(place) for name, place in places.items()}
-    )
+    columns = {name: table[name].map(place) for name, place in places.items()}
+    keys = table.assign(mode=table["mode"].fillna(""), **columns)
     order = ["dataset", "label", "alpha", "silos_per_subject", "subjects", "mode", "epsilon"]
     return table.loc[keys.sort_values(order).index].reset_index(drop=True)
 

@@ -26,8 +26,6 @@ from subjectdp.results.select import Estimate
 
 
 class Kind(StrEnum):
-    """What a target states."""
-
     VALUE = "value"  # a number
     RELATIVE = "relative"  # by how many per cent the algorithm is above (or below) another
     ORDER = "order"  # the algorithm is above all others named
@@ -118,7 +116,6 @@ class Target:
 
     @property
     def evidence(self) -> EvidenceKind:
-        """What decides the target."""
         return EVIDENCE[self.metric]
 
     @model_validator(mode="after")
@@ -138,11 +135,10 @@ class Target:
         return self
 
 
-COLUMNS = [
+COLUMNS = [  # columns of the file, in their order
     *("id", "paper", "place", "statement", "kind", "metric", "dataset", "algorithm", "versus"),
     *("versus_setting", "printed", "tolerance", "unit", *SETTING_FIELDS[1:], "not_counted"),
 ]
-"""Columns of the file, in their order."""
 _TARGET = TypeAdapter(Target)
 
 
@@ -243,7 +239,6 @@ class Measured:
 
     @classmethod
     def of(cls, estimate: Estimate, scale: str, **facts: Any) -> Measured:
-        """A mean over seeds."""
         return cls(estimate.mean, estimate.low, estimate.high, estimate.count, scale, **facts)
 
     @classmethod

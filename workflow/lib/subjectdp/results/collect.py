@@ -107,7 +107,6 @@ class FigureInputs:
         return read_frame(self.path(name), columns)
 
     def read_runs(self) -> pd.DataFrame:
-        """The index of runs, one row per run."""
         runs = self.read("runs", RUN_COLUMNS)
         return runs if self.only is None else runs[runs["run_id"].isin(self.only)]
 
@@ -124,7 +123,6 @@ class FigureInputs:
         return choose_setting(self.read_runs(), self.shown)
 
     def read_rounds(self) -> pd.DataFrame:
-        """All evaluated rounds of all runs."""
         return self.read("rounds", ROUND_COLUMNS)
 
     def read_steps(self) -> pd.DataFrame:
@@ -186,10 +184,7 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> p
 
 
 def epsilon_of(statement: Any) -> float:
-    """The ε of one privacy statement: a number, an object with ``epsilon``, or null (NaN).
-
-    JSON has no infinity; the texts ``inf`` and ``infinity`` stand for it.
-    """
+    """The ε of a privacy statement: a number, an object with ``epsilon``, null (NaN), or ``inf`` as text."""
     value = statement.get("epsilon") if isinstance(statement, dict) else statement
     try:
         return math.nan if value is None else float(value)
@@ -254,9 +249,7 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
     subject = sound.get("subject") or {}
     return {
         "epsilon_as_published": epsilon_of(privacy.get("as_published")),
-        "epsilon_sound_item": epsilon_of(sound.get("item")),
-        "epsilon_sound_subject_one_silo": epsilon_of(sound.get("subject_one_silo")),
-        "epsilon_sound_subject": epsilon_of(sound.get("subject")),
+        **{f"epsilon_sound_{unit}": epsilon_of(sound.get(unit)) for unit in ("item", "subject_one_silo", "subject")},
         "subject_guarantee": NO_IDS if alone else _GUARANTEES[subject.get("guarantee", False)],
         "subject_event": json.dumps(subject.get("event")),
         "epsilon_over_rounds": json.dumps(over),

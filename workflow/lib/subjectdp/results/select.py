@@ -11,15 +11,7 @@ from scipy.special import stdtrit
 from subjectdp.algorithms.registry import is_private, mechanism
 from subjectdp.errors import DataError, expected
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
-from subjectdp.results.shown_runs import (
-    CONDITIONAL_MARK,
-    Shown,
-    algorithm_label,
-    datasets_in_order,
-    format_epsilon,
-    require_one_setting,
-    shown_rows,
-)
+from subjectdp.results import shown_runs
 
 
 @dataclass(frozen=True)
@@ -90,9 +82,9 @@ def bands(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
 _SOUND_OF_UNIT = {"item": "epsilon_sound_item", "subject": "epsilon_sound_subject"}
 
 
-def choose_setting(runs: pd.DataFrame, shown: Shown) -> tuple[pd.DataFrame, list[str]]:
+def choose_setting(runs: pd.DataFrame, shown: shown_runs.Shown) -> tuple[pd.DataFrame, list[str]]:
     """The runs that a figure shows, in their order, and a note for each choice that left runs out: ``shown_rows``."""
-    places, notes = shown_rows(runs.to_dict("records"), shown)
+    places, notes = shown_runs.shown_rows(runs.to_dict("records"), shown)
     return runs.iloc[places], notes
 
 
@@ -123,7 +115,6 @@ def claimed_units(runs: pd.DataFrame) -> pd.Series:
 
 
 def are_private(runs: pd.DataFrame) -> pd.Series:
-    """Whether each run's algorithm claims any privacy."""
     return runs["algorithm"].map(is_private).astype(bool)
 
 
@@ -139,14 +130,11 @@ def guarantees(rows: pd.DataFrame) -> str:
 
 
 def privacy_note(rows: pd.DataFrame) -> str:
-    """The ε that one algorithm's runs claim and guarantee, as one line of a legend; slashes separate data sets.
-
-    A star marks a mere claim, a dagger (:data:`CONDITIONAL_MARK`) a subject's ε that is conditional.
-    """
+    """The ε that one algorithm's runs claim (*) and guarantee (†: conditionally), with slashes between data sets."""
     claimed = set(claimed_units(rows))
     if claimed == {""}:
         return "no privacy"
-    mark = CONDITIONAL_MARK if is_conditional(rows) else ""
+    mark = shown_runs.CONDITIONAL_MARK if is_conditional(rows) else ""
     columns = [("epsilon_sound_subject", f"{mark} subject")]
     if not claimed & {"", PrivacyUnit.SUBJECT}:
         columns.insert(0, ("epsilon_sound_item", " item"))
@@ -159,8 +147,8 @@ def privacy_note(rows: pd.DataFrame) -> str:
 
 def _spread(rows: pd.DataFrame, column: str) -> str:
     values = [
-        format_epsilon(float(rows.loc[rows["dataset"] == dataset, column].max(skipna=False)))
-        for dataset in datasets_in_order(rows["dataset"])
+        shown_runs.format_epsilon(float(rows.loc[rows["dataset"] == dataset, column].max(skipna=False)))
+        for dataset in shown_runs.datasets_in_order(rows["dataset"])
     ]
     return values[0] if len(set(values)) == 1 else " / ".join(values)
 
@@ -168,12 +156,9 @@ def _spread(rows: pd.DataFrame, column: str) -> str:
 def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame, list[str]]:
     """The runs in sound mode of one setting except for the columns ``vary``, and notes on what was left out.
 
-    Columns added to those of runs.parquet: ``name`` (the algorithm's label without the mark of predicted noise),
-    ``unit`` (that its ε is for; empty: no privacy), ``epsilon_stated`` (that the noise was calibrated to, at that unit;
-    of the subjects that predicted noise is for), and ``noise_subjects`` (the number of subjects that the noise is for).
-
-    Runs without privacy have no mode and are always kept. Raises DataError for no sound run, or several
-    settings of one algorithm and place.
+    Added columns: ``name`` (the algorithm's label), ``unit`` (that its ε is for; empty: no privacy), ``epsilon_stated``
+    (that the noise was calibrated to, at that unit), ``noise_subjects`` (the number of subjects that the noise is for).
+    Runs without privacy are kept. DataError for no sound run, or several settings of one algorithm and place.
     """
     runs = runs.assign(unit=claimed_units(runs))
     sound = runs[(runs["mode"] == "sound") | (runs["unit"] == "")]
@@ -182,7 +167,7 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     own = [float(run.get(_SOUND_OF_UNIT.get(run["unit"], ""), np.nan)) for _, run in sound.iterrows()]
     predicted = sound["predicted_subjects"].notna()
     sound = sound.assign(
-        name=sound["label"].map(algorithm_label),
+        name=sound["label"].map(shown_runs.algorithm_label),
         noise_subjects=sound["predicted_subjects"].fillna(sound["subjects"]).astype(float),
         epsilon_stated=sound["epsilon_predicted"].astype(float).where(predicted, own),
     )
@@ -190,14 +175,13 @@ def sound_runs(runs: pd.DataFrame, vary: Collection[str]) -> tuple[pd.DataFrame,
     notes = ["Runs with a given noise multiplier left out: no ε was their target"] if given.any() else []
     sound = sound[~given]
     if (sound["unit"] == "").all():
-        raise expected(
-            "privacy.noise_multiplier of the runs", "given", "null for some, which have a target ε", DataError
-        )
+        allowed = "null for some, which have a target ε"
+        raise expected("privacy.noise_multiplier of the runs", "given", allowed, DataError)
     if "noise_subjects" not in vary:
         sound, told = _one_noise(sound)
         notes += told
-    chosen, more = choose_setting(sound, Shown(vary=("mode", "horizontal", "batch_size", "rounds", *vary)))
-    require_one_setting(chosen.to_dict("records"), ("dataset", *vary))
+    chosen, more = choose_setting(sound, shown_runs.Shown(vary=("mode", "horizontal", "batch_size", "rounds", *vary)))
+    shown_runs.require_one_setting(chosen.to_dict("records"), ("dataset", *vary))
     return chosen, [*notes, *more]
 
 

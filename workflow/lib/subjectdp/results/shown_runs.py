@@ -29,8 +29,6 @@ _COLUMNS = ("mode", "horizontal", "alpha", "epsilon", "delta", "silos", "rounds"
 
 @dataclass(frozen=True)
 class Shown:
-    """Which runs a figure shows."""
-
     vary: tuple[str, ...] = ()  # swept columns that the figure shows; ``local_steps`` is one too
     hidden: tuple[str, ...] = ()  # labels of algorithms that it leaves out
     private: bool = False  # whether it leaves out algorithms that claim no privacy
@@ -40,9 +38,8 @@ class Shown:
 def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of runs.parquet that are settings of the run; ``config`` is the run's as in its manifest.
 
-    ``epsilon`` is the target, infinite where the noise multiplier is given, ``local_steps`` 0 for one local epoch, -n
-    for n of them, ``alpha`` 1 for a uniform partition, ``setting`` the JSON text of all settings that enter the run's
-    id, but the seed: equal for the seeds of one setting.
+    ``epsilon`` is infinite where the noise multiplier is given, ``local_steps`` 0 for one local epoch, -n for n of
+    them, ``alpha`` 1 for a uniform partition, ``setting`` JSON text that is equal for the seeds of one setting.
     """
     data, partition, privacy, training = (config[key] for key in ("data", "partition", "privacy", "training"))
     held, joint = partition.get("silos_per_subject"), config.get("joint") or {}
@@ -51,26 +48,20 @@ def setting_columns(config: Mapping[str, Any]) -> dict[str, Any]:
     shared["data"] = {**data, "path": PurePath(data.get("path") or "").name, "expected": {}}
     return {
         "seed": config["seed"],
-        "dataset": data["dataset"],
-        "source": data["source"],
+        **{name: data[name] for name in ("dataset", "source")},
         "trimmed": data.get("subjects") is not None,
         "algorithm": config["algorithm"]["name"],
         "variant": config["algorithm"].get("variant"),
-        "mode": privacy["mode"],
-        "horizontal": privacy["horizontal"],
+        **{name: privacy[name] for name in ("mode", "horizontal", "delta")},
         "trust": (config.get("subject") or {}).get("trust"),
         "alpha": float(partition["alpha"]) if partition.get("distribution") == "power" else 1.0,
         "silos": partition["silos"],
         "silos_per_subject": partition["silos"] if held is None else held,
         "epsilon": privacy["epsilon"] if privacy.get("noise_multiplier") is None else math.inf,
-        "delta": privacy["delta"],
-        "rounds": training["rounds"],
+        **{name: training[name] for name in ("rounds", "batch_size")},
         "local_steps": training.get("local_steps") or alone or (-epochs if epochs > 1 else 0),
-        "batch_size": training["batch_size"],
         "model": config["model"]["name"],
-        "joint_clipping": joint.get("clipping"),
-        "joint_noise": joint.get("noise"),
-        "joint_bits": joint.get("bits"),
+        **{f"joint_{name}": joint.get(name) for name in ("clipping", "noise", "bits")},
         "own_noise_only": bool(joint.get("own_noise_only")),
         "setting": json.dumps(shared, sort_keys=True),
     }
@@ -253,7 +244,7 @@ def _words(column: str, value: Any) -> str:
         return str(value).replace("_", " ")
     if column == "epsilon" and value == math.inf:
         return "given noise multiplier"
-    shown = format_number(value) if isinstance(value, int | float) else "–" if value is None else str(value)
+    shown = f"{value:g}" if isinstance(value, int | float) else "–" if value is None else str(value)
     return f"{names.get(column, column.rpartition('.')[2].replace('_', ' '))} = {shown.replace('_', ' ')}"
 
 
@@ -323,8 +314,3 @@ def format_epsilon(value: float) -> str:
         return f"{value:,.0f}"
     digits = 1 if value >= 9.995 else 2
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
-
-
-def format_number(value: float) -> str:
-    """A number without trailing zeros: 1, 0.5, 16."""
-    return f"{value:g}"

@@ -249,6 +249,13 @@ def test_names_that_look_alike_are_refused(tmp_path: Path, one: str, other: str)
         check_content(leaf_json.load("femnist", path))
 
 
+@pytest.mark.parametrize("other", ["ann", " ann", "\uff41\uff4e\uff4e"])
+def test_names_in_two_spellings_are_refused(tmp_path: Path, other: str) -> None:
+    path = write_document(tmp_path / "all_data.json", leaf_femnist({"Ann": 3, other: 3}))
+    with pytest.raises(DataError, match="differ in capitals alone"):
+        check_content(leaf_json.load("femnist", path))
+
+
 # --- the e-text ---------------------------------------------------------------------------------------------
 
 

@@ -36,7 +36,7 @@ def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
     """DataError if a name is there twice, or two are one for :func:`person`."""
     seen: dict[str, str] = {}
     for name in names:
-        look = _plain(unicodedata.normalize("NFKC", name).strip())
+        look = _plain(_composed(name))
         if look in seen and seen[look] == name:
             raise DataError(f"{where}: {kind} are not unique, {in_words(name)} is there twice.")
         if look in seen:
@@ -48,7 +48,7 @@ def check_spelling(people: Iterable[str], where: str) -> None:
     """DataError if two names differ in capitals alone: nobody can tell whether Ann and ann are one person."""
     seen: dict[str, str] = {}
     for name in people:
-        if (other := seen.setdefault(name.casefold(), name)) != name:
+        if (other := seen.setdefault(_composed(name).casefold(), name)) != name:
             raise DataError(
                 f"{where}: subjects {in_words(other)} and {in_words(name)} differ in capitals alone: spell the name of "
                 "one person alike, or give two people names that differ in more."
@@ -78,13 +78,17 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
     anonymous = f"{value!r}" == object.__repr__(value)
     if anonymous or isinstance(value, list | Mapping | Set | np.ndarray) or hasattr(value, "__array__"):
         raise DataError(f"{where}: expected {kind} as text or a number, got {in_words(value)}.")
-    name = unicodedata.normalize("NFKC", str(value)).strip()
+    name = _composed(str(value))
     if missing or name.casefold() in MISSING:
         found = f"{in_words(value)}, a missing value" if str(value).strip() else "nothing"
         raise DataError(f"{where}: expected {kind}, got {found}: leave such rows out, or name them.")
     if not name.isprintable():
         raise DataError(f"{where}: expected {kind} of printable characters, got {in_words(name)}.")
     return _plain(name)
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).strip()
 
 
 def _plain(name: str) -> str:

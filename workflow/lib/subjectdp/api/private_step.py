@@ -346,8 +346,7 @@ class PrivateModule(nn.Module):
 
     def __init__(self, module: nn.Module, step: PrivateStep) -> None:
         super().__init__()
-        self.module = module
-        self._step = step
+        self.module, self._step = module, step
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """The module's output; every tensor has its items in the first dimension."""

@@ -264,11 +264,11 @@ class RunRecord:
         return LedgerEntry(self.name, self.plan, f"seed {self.seed}" if shared else self.digest, self.digest)
 
 
+@dataclass(frozen=True)
 class Budget:
     """The ledger in a folder that one process holds."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def records(self) -> dict[str, RunRecord]:
         """All runs by digest; PrivacyError where a file is damaged: what it says is then not known."""

@@ -264,7 +264,7 @@ class RunRecord:
         return LedgerEntry(self.name, self.plan, f"seed {self.seed}" if shared else self.digest, self.digest)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Budget:
     """The ledger in a folder that one process holds."""
 

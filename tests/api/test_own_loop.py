@@ -676,6 +676,8 @@ def test_numbers_read_from_the_items_are_refused_and_flags_stay_as_they_were() -
     (inputs, targets), *_ = loop.loader.take(1)
     with pytest.raises(PrivacyError, match="same flags in each step"):
         loop.private(inputs, halve=bool(inputs.mean() > 9))
+    with pytest.raises(PrivacyError, match="same flags in each step, as arguments, got 'other'"):
+        loop.private(inputs, other=True)
     with pytest.raises(PrivacyError, match="same flags in each step"):
         loop.private(inputs)
     outputs = loop.private(inputs, halve=True)

@@ -106,6 +106,7 @@ class PrivateStep:
                 "it may have been read from the items. Change it before a batch is drawn."
             )
         self._check_loaded(inputs, "inputs")
+        self._check_flags(sorted(inputs.named), "arguments", ())
         self._tried = self._try_out()
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
@@ -375,8 +376,7 @@ class PrivateModule(nn.Module):
 
     def __init__(self, module: nn.Module, step: PrivateStep) -> None:
         super().__init__()
-        self.module = module
-        self._step = step
+        self.module, self._step = module, step
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """The module's output; every tensor has its items in the first dimension."""

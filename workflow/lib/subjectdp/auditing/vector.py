@@ -206,8 +206,7 @@ class VectorServer:
     """The server of one round in each run (``algorithms.base.Server``), from a model at zero with η = 1."""
 
     def __init__(self, federation: VectorFederation, round_: int) -> None:
-        self._step = federation.step(round_, SERVER, 0)
-        self._silos = federation.plan.silos
+        self._step, self._silos = federation.step(round_, SERVER, 0), federation.plan.silos
         self.silo_count, self.divisor = len(self._silos), sum(silo.divisor for silo in self._silos)
         self.model = torch.zeros(federation.world.runs)
         self.released = self.model  # the round's gradient as an observer of the sum sees it

@@ -134,10 +134,7 @@ class ClippingEngine:
         if physical_batch_size < 1:
             raise expected("physical_batch_size", physical_batch_size, "at least 1")
         refuse_by_name(flat.model)
-        self.flat = flat
-        self.physical_batch_size = physical_batch_size
-        self.item_loss = item_loss
-        self.layout = layout
+        self.flat, self.physical_batch_size, self.item_loss, self.layout = flat, physical_batch_size, item_loss, layout
         self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat, layout)}
         prefixes = {name: f"{name}." if name else "" for name in self.rules}
         self._units = {  # names of each layer's parameters, within it and in the model

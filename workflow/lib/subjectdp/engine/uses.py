@@ -200,10 +200,7 @@ class Alone:
 class _Held(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module, self.own = module, module.forward
-
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        return self.own(*arguments, **named)
+        self.module, self.forward = module, module.forward
 
 
 class Uses(TorchFunctionMode):

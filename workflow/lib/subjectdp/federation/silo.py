@@ -181,7 +181,7 @@ def _of_the_plan(plan: PrivacyPlan) -> Iterator[SubjectDPError]:
         yield _refused("noise of the plan", "shared by the silos", f"each silo's own: {reason}")
     if settings.sampling is SamplingMethod.FIXED_BATCH_SIZE:
         yield _refused("training.sampling", settings.sampling, "poisson: batches of fixed size need exact counts")
-    if (settings.silos_per_round not in (None, len(plan.silos))) and settings.silo_choice is SiloChoice.RANDOM:
+    if settings.silos_per_round not in (None, len(plan.silos)) and settings.silo_choice is SiloChoice.RANDOM:
         yield _refused("training.silo_choice", settings.silo_choice, "in_turn: else the server would choose")
     if shared and several and settings.subject.weights is not BudgetWeights.FIXED:
         reason = "no silo knows what a person has elsewhere"
@@ -264,11 +264,11 @@ class RunRecord:
         return LedgerEntry(self.name, self.plan, f"seed {self.seed}" if shared else self.digest, self.digest)
 
 
+@dataclass
 class Budget:
     """The ledger in a folder that one process holds."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def records(self) -> dict[str, RunRecord]:
         """All runs by digest; PrivacyError where a file is damaged: what it says is then not known."""

@@ -86,9 +86,7 @@ class DeviceDataset:
     """
 
     def __init__(self, prepared: PreparedData, device: torch.device, features: FixedFeatures | None = None) -> None:
-        self.kind = prepared.kind
-        self.window = prepared.window
-        self.device = device
+        self.kind, self.window, self.device = prepared.kind, prepared.window, device
         self.features = _read_only(prepared.features).to(device)
         self.labels = _read_only(prepared.labels).to(device)
         grey = torch.arange(256, dtype=torch.float32, device=device)

@@ -326,7 +326,7 @@ def _read_secret(path: Path) -> bytes | None:
     except OSError:
         return None
     own = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
-    return content if own and (stat.S_IMODE(status.st_mode) == _OWNER_ALONE) and len(content) == BYTES else None
+    return content if own and stat.S_IMODE(status.st_mode) == _OWNER_ALONE and len(content) == BYTES else None
 
 
 def _write_secret(path: Path, content: bytes) -> None:

@@ -190,7 +190,8 @@ def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Train
                 divisor = max(1, step.batch.subjects) if realised else plan.silos[0].divisor
                 stds.append(step.noise_multiplier * LIPSCHITZ / divisor)
 
-    return _Trained(plan, rate, float(np.sqrt(np.mean(np.square(stds)))), _mean_iterates(iterates(), plan.rounds))
+    means = _mean_iterates(iterates(), plan.rounds)  # which trains, and fills stds
+    return _Trained(plan, rate, float(np.sqrt(np.mean(np.square(stds)))), means)
 
 
 def _mean_iterates(iterates: Iterable[Tensor], steps: int) -> dict[int, Tensor]:

@@ -38,7 +38,7 @@ run:
   data: {dataset: femnist, embedded: {subjects: 9, items_per_subject: 40}}
   training: {rounds: 6, batch_size: 16, optimizer: {learning_rate: 0.5}}
 algorithms: {local_item_dp: {privacy: {clip_norm: 0.5}}}
-sweep: [{algorithm: [fed_avg, "higrad_avg_dp:v1"], seed: [0, 1]}]
+sweep: [{algorithm: [local_item_dp, "higrad_avg_dp:v1"], seed: [0, 1]}]
 figures: [figure1]
 """
 

@@ -100,22 +100,17 @@ class PrivateStep:
                 "else call model.eval() first."
             )
         self._check_trained_as_made()
-        if not self._settings.same(_Settings(self.engine.flat.model)):
-            raise PrivacyError(
-                "Expected the module as it was when its batch was drawn, a number or a buffer of it was changed since: "
-                "it may have been read from the items. Change it before a batch is drawn."
-            )
+        self._settings.check(
+            "Expected the module as it was when its batch was drawn, a number or a buffer of it was changed since: it "
+            "may have been read from the items. Change it before a batch is drawn."
+        )
         self._check_loaded(inputs, "inputs")
         self._check_flags(sorted(inputs.named), "arguments", ())
         self._tried = self._try_out()
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
             if self._tried:
-                some = taken(inputs, self._draw.parts[0].items)
-                with in_words("The module"):
-                    check_others_stay(
-                        lambda places: tensors_in(self.engine.record(taken(some, places))[0]), number_of(some)
-                    )
+                self._try_batch(taken(inputs, self._draw.parts[0].items))
             if len(self._draw.parts) == 1:
                 output, tape = self.engine.record(inputs)
                 self._passes = [_Pass(self._draw.parts[0], tape)]
@@ -125,6 +120,12 @@ class PrivateStep:
         self._own = [each for each in tensors_in(output) if each.requires_grad]
         self._versions = [each._version for each in self._own]
         return output
+
+    def _try_batch(self, inputs: Any) -> None:
+        with in_words("The module"):
+            check_others_stay(
+                lambda places: tensors_in(self.engine.record(taken(inputs, places))[0]), number_of(inputs)
+            )
 
     def _in_parts(self, inputs: Call, parts: tuple[Part, ...]) -> Any:
         """The output without a graph; :meth:`backward` runs each part again, under the same state of the generators."""
@@ -531,6 +532,7 @@ class _Settings:
     """What a loop may change of a module or criterion: numbers, words and tensors such as class weights."""
 
     def __init__(self, module: Any) -> None:
+        self.module = module
         parts = dict(module.named_modules()) if isinstance(module, nn.Module) else {}
         self.plain = {
             (part, name): value
@@ -541,10 +543,18 @@ class _Settings:
         self.tensors = [tensor for each in parts.values() for tensor in each.buffers(recurse=False)]
         self.versions = [each._version for each in self.tensors]
 
-    def same(self, other: _Settings) -> bool:
-        """Whether nothing has been changed; tensors are told by themselves, not by their values."""
-        kept = [*map(id, self.tensors)] == [*map(id, other.tensors)]
-        return kept and self.plain == other.plain and self.versions == other.versions
+    def check(self, changed: str) -> None:
+        """Raises PrivacyError with that text if anything has been changed; tensors are told by their own versions."""
+        now = _Settings(self.module)
+        kept = [*map(id, self.tensors)] == [*map(id, now.tensors)]
+        if not kept or (self.plain, self.versions) != (now.plain, now.versions):
+            raise PrivacyError(changed)
+
+
+def _of_each(values: Tensor, targets: Any, ignored: int | None, reduction: str) -> Tensor:
+    own = values.flatten(1)
+    read = own.shape[1] if ignored is None else (targets != ignored).flatten(1).sum(1).clamp_min(1)
+    return own.sum(1) if reduction in ("sum", "batchmean") else own.sum(1) / read
 
 
 def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
@@ -554,15 +564,14 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
     at the criterion's ``ignore_index`` are left out. ModelError for a criterion that has parameters to train;
     PrivacyError, at a call, for one that was changed.
     """
-    given, made = criterion, _Settings(criterion)
+    made = _Settings(criterion)
     criterion, reduction = _unreduced(criterion)
 
     def losses(outputs: Any, targets: Any) -> Tensor:
-        if not made.same(_Settings(given)):
-            raise PrivacyError(
-                "Expected the criterion that make_private was given, it was changed since: its weights may have been "
-                "read from the items. Make a new engine, or a function that weighs each item by itself."
-            )
+        made.check(
+            "Expected the criterion that make_private was given, it was changed since: its weights may have been read "
+            "from the items. Make a new engine, or a function that weighs each item by itself."
+        )
         try:
             each: Tensor = criterion(outputs, targets)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
@@ -575,14 +584,11 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
         # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
         same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
         if same and reduction is not None:
-            own, ignored = each.flatten(1), getattr(criterion, "ignore_index", None)
-            read = own.shape[1] if ignored is None else (targets != ignored).flatten(1).sum(1).clamp_min(1)
-            return own.sum(1) if reduction in ("sum", "batchmean") else own.sum(1) / read
+            return _of_each(each, targets, getattr(criterion, "ignore_index", None), reduction)
         if tuple(each.shape) != (items,):
-            allowed = (
-                f"one for each item, shape ({items},): leave out mean and sum, and give outputs {_shapes(outputs)} and "
-                f"targets {_shapes(targets)} shapes that do not broadcast over items"
-            )
+            shapes = f"outputs {_shapes(outputs)} and targets {_shapes(targets)} shapes"
+            allowed = f"one for each item, shape ({items},): leave out mean and sum, and give {shapes} that do not "
+            allowed += "broadcast over items"
             raise expected("losses of the criterion", tuple(each.shape), allowed, ModelError)
         return each
 

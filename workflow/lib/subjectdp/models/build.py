@@ -44,5 +44,6 @@ def build_model(
         except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
             # RuntimeError: torch finds no memory for absurd sizes.
             reason = str(error).split("\n")[0][:300]
-            told = f"Expected model.parameters that {name!r} takes, got {in_words(overrides)}: {reason}."
-            raise ModelError(told) from None
+            raise ModelError(
+                f"Expected model.parameters that {name!r} takes, got {in_words(overrides)}: {reason}."
+            ) from None

@@ -90,8 +90,11 @@ def test_models_that_mix_items_are_refused(name: str, scale: float) -> None:
         return result
 
     model = Code(run, first=nn.Linear(6, 6), last=nn.Linear(6, 3))
+    inputs, targets = torch.randn(12, 6), torch.arange(12) % 3
     with pytest.raises(ModelError, match="one by one"):
-        subjectdp.clip_sum(model, torch.randn(12, 6), torch.arange(12) % 3, 1.0)
+        subjectdp.clip_sum(copy.deepcopy(model), inputs, targets, 1.0)
+    with pytest.raises(ModelError, match="one by one"):
+        check_model(model, cross_entropy, inputs[:5], targets[:5])
 
 
 WORDS = torch.arange(12).view(12, 1) % 9

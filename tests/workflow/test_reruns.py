@@ -146,7 +146,7 @@ CHANGES: dict[str, tuple[Edit, dict[str, int]]] = {
     "a model of text": (code("models/text"), trained(2)),
     "a model of images": (code("models/image"), trained(3)),
     "a model that no run uses": (code("models/fixed"), {}),
-    "a default of a model": (Edit(MODELS, '"width": Parameter(20', '"width": Parameter(16'), trained(3)),
+    "a default of a model": (Edit(MODELS, "_WIDTHS = Parameter(20", "_WIDTHS = Parameter(16"), trained(3)),
     "another entry in the list of models": (
         Edit(MODELS, '    "new": ModelSpec("text", "text.New", {}, 1),\n    "char', '    "char'), {}),
     "a figure": (code("figures/papers"), DRAWN),

@@ -44,14 +44,15 @@ def resolve_defaults(run: _Run) -> _Run:
     """The canonical form of ``run``; raises ConfigError where ``data.path`` names an unset variable."""
     run = without_unread_keys(run)
     chosen, partition, data = run.algorithm, run.partition, run.data
-    held = partition.silos_per_subject or partition.silos
+    held = partition.silos if partition.silos_per_subject is None else partition.silos_per_subject
+    variant = algorithm(chosen.name).variants[0] if chosen.variant is None else chosen.variant
     path = None if data.path is None else _resolve_path(data.path, data.source)
     return _with_keys(
         run,
         {
             "data": {"test_fraction": held_out(data.dataset, data.test_fraction), "path": path},
             "partition": {"distribution": distribution_of(run), "silos_per_subject": held},
-            "algorithm": {"variant": chosen.variant or algorithm(chosen.name).variants[0]},
+            "algorithm": {"variant": variant},
             "joint": {} if any(count > 1 for count in run.joint.fused_steps) else {"fused_steps": ()},
             "training": _of_training(run),
             "model": {"name": model_of(run)},

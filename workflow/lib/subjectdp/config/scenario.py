@@ -443,5 +443,6 @@ def _accepted(key: str, wanted: Any) -> list[Any]:
 
 def _value(run: RunConfig, key: str) -> Any:
     if key == "algorithm":
-        return tuple(filter(None, (run.algorithm.name, run.algorithm.variant)))
+        parts = (run.algorithm.name, run.algorithm.variant)
+        return tuple(part for part in parts if part is not None)
     return attrgetter(key)(run)

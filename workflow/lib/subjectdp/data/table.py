@@ -105,7 +105,7 @@ def _features(path: Path, names: list[str], roles: dict[str, list[str]], options
     if label[0] in (*silo, *owners) or (len(owners) == 1 and owners == silo):
         raise DataError(f"{path}: data.label, data.subject and data.silo must be different columns.")
     taken = {*label, *owners, *silo}
-    if wrong := next((name for name in (*options.columns, *options.drop) if name in taken), None):
+    if (wrong := next((name for name in (*options.columns, *options.drop) if name in taken), None)) is not None:
         raise DataError(f"{path}: the column {in_words(wrong)} has a part already, it is no feature to keep or drop.")
     left = [name for name in names if name not in taken and name not in options.drop]
     features = [name for name in left if not options.columns or name in options.columns]

@@ -277,12 +277,20 @@ class Several(nn.Module):
         return result
 
 
+class Whole(Several):
+    """The same, of one structure."""
+
+    def forward(self, parts: Any) -> Tensor:  # type: ignore[override]
+        return super().forward(*(parts.values() if isinstance(parts, dict) else parts))
+
+
+@pytest.mark.parametrize("kind", [Several, Whole])
 @pytest.mark.parametrize("form", [dict, tuple, list])
-def test_inputs_of_several_tensors(form: Any) -> None:
+def test_inputs_of_several_tensors(form: Any, kind: type[nn.Module]) -> None:
     mask = (torch.arange(STEPS) < torch.tensor([7, 3, 5, 1, 2, 7]).unsqueeze(1)).float()
     given = {"words": torch.randint(0, 11, (ITEMS, STEPS)), "mask": mask, "numbers": torch.randn(ITEMS, 3)}
     inputs = given if form is dict else form(given.values())
-    check_clip_sum(Several(), inputs, TARGETS)
+    check_clip_sum(kind(), inputs, TARGETS)
 
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

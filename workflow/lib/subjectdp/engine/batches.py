@@ -7,6 +7,7 @@ of m items with m·T positions. Items of a part are sorted by the size of their 
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,11 +38,20 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
     with _replaced(torch.utils.checkpoint, _PLAIN), _replaced(Tensor, {"view": _any_view}):
         if isinstance(inputs, Call):
             return model(*map(laid_out, inputs.arguments), **inputs.named)
-        if isinstance(inputs, Mapping):
+        if isinstance(inputs, Mapping) and _takes(model, **inputs):
             return model(**inputs)
-        if isinstance(inputs, tuple | list):
+        if isinstance(inputs, tuple | list) and _takes(model, *inputs):
             return model(*inputs)
         return model(laid_out(inputs))
+
+
+def _takes(model: nn.Module, *arguments: Any, **named: Any) -> bool:
+    """Whether the model's ``forward`` takes the parts as arguments of their own; else it takes all of them as one."""
+    try:
+        inspect.signature(type(model).forward).bind(model, *arguments, **named)
+    except TypeError:
+        return False
+    return True
 
 
 @contextmanager

@@ -18,10 +18,9 @@ from subjectdp.forecast.before_start import (
     check_before_start,
     cluster_settings,
     expected_items,
+    figures_to_mend,
     forecast_seconds,
-    partly_drawn_figures,
     size_class,
-    undrawable_figures,
     unread_variables,
     work_of,
 )
@@ -46,8 +45,8 @@ def test_more_values_of_a_key_than_a_figure_shows_are_named() -> None:
 
 def test_a_selection_makes_the_figure_drawable() -> None:
     selections = {"figure1": {"privacy.clip_norm": 0.2}}
-    assert not [*undrawable_figures(scenario_of(CLIP_NORMS, "figure1", selections=selections))]
-    assert len([*undrawable_figures(scenario_of(CLIP_NORMS, "figure1", "privacy", selections=selections))]) == 1
+    assert not figures_to_mend(scenario_of(CLIP_NORMS, "figure1", selections=selections))[0]
+    assert len(figures_to_mend(scenario_of(CLIP_NORMS, "figure1", "privacy", selections=selections))[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -65,14 +64,14 @@ def test_a_figure_is_refused_only_for_what_it_neither_shows_nor_chooses(
     key: str, values: list[Any], undrawable: set[str]
 ) -> None:
     sweep = {"algorithm": ["local_item_dp", "higrad_avg_dp:v3"], "partition.distribution": "power", key: values}
-    problems = undrawable_figures(scenario_of(sweep, "figure1", "figure2", "privacy", "accuracy_privacy", "cost"))
+    problems = figures_to_mend(scenario_of(sweep, "figure1", "figure2", "privacy", "accuracy_privacy", "cost"))[0]
     assert {line.split()[2] for line in problems} == undrawable
 
 
 def test_a_figure_that_leaves_settings_out_says_so_before_training() -> None:
     epsilons: dict[str, Any] = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.epsilon": [*range(1, 9)]}
-    assert not [*partly_drawn_figures(scenario_of({**epsilons, "privacy.epsilon": [1, 2]}, "figure1"))]
-    (told,) = partly_drawn_figures(scenario_of(epsilons, "figure1", "cost"))
+    assert not figures_to_mend(scenario_of({**epsilons, "privacy.epsilon": [1, 2]}, "figure1"))[1]
+    (told,) = figures_to_mend(scenario_of(epsilons, "figure1", "cost"))[1]
     assert told.startswith(
         "The figure figure1 leaves runs out: FEMNIST: only ε = 4 shown (at most 6 settings side by side)."
     )
@@ -82,7 +81,7 @@ def test_a_figure_that_leaves_settings_out_says_so_before_training() -> None:
 def test_a_figure_may_be_drawn_again_with_a_selection_of_its_own() -> None:
     selections = {"figure1": {"privacy.clip_norm": 0.1}, "figure1-large": {"privacy.clip_norm": [4, 5]}}
     scenario = scenario_of(CLIP_NORMS, "figure1", "figure1-large", selections=selections)
-    assert not [*undrawable_figures(scenario)]
+    assert not figures_to_mend(scenario)[0]
     norms = {run.privacy.clip_norm for run in scenario.runs_of_figure("figure1-large")}
     assert norms == {1.0, 4.0, 5.0}, "FedAvg has 1"
     assert entry("figure1-large").title.endswith("(large)") and entry("figure1-large").name == "figure1"
@@ -110,7 +109,7 @@ def test_a_variable_that_nothing_reads_is_named(tmp_path: Path) -> None:
 
 
 def test_a_paper_s_figure_needs_an_algorithm_that_it_shows() -> None:
-    (problem,) = undrawable_figures(scenario_of({"algorithm": "fed_avg"}, "privacy"))
+    (problem,) = figures_to_mend(scenario_of({"algorithm": "fed_avg"}, "privacy"))[0]
     assert "at least one with noise" in problem
 
 

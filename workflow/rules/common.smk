@@ -67,7 +67,6 @@ from subjectdp.forecast.before_start import (
     check_before_start,
     cluster_settings,
     forecast_seconds,
-    partly_drawn_figures,
 )
 from subjectdp.io.atomic import sha256_of
 from subjectdp.io.job_log import would_fail_again
@@ -119,8 +118,7 @@ if workflow.is_main_process:
         if {f"figure_{figure}", *(() if ruled else (figure,))} & typed:
             checked(SCENARIO.require_figure, figure)
     if "plan" not in typed:  # it lists what will not start
-        checked(check_before_start, SCENARIO, PLACE, FILES)
-        for told in partly_drawn_figures(SCENARIO):
+        for told in checked(check_before_start, SCENARIO, PLACE, FILES):
             logger.warning(told)
 CLUSTER = checked(cluster_settings)
 if not workflow.is_main_process:

@@ -16,7 +16,7 @@ from subjectdp import places
 from subjectdp.cli.parser import Line
 from subjectdp.config import Scenario, load_scenario
 from subjectdp.errors import ConfigError, expected, whole_number
-from subjectdp.forecast.before_start import check_before_start, partly_drawn_figures, unread_variables
+from subjectdp.forecast.before_start import check_before_start, unread_variables
 from subjectdp.io.loaded_jobs import loaded_jobs
 
 _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules", "--touch"}
@@ -44,8 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if not Path("Snakefile").is_file():
         raise expected("the working directory", str(Path.cwd()), "the checkout: the folder of the Snakefile")
     scenario = load_scenario(options.files)
-    check_before_start(scenario, files=options.files)
-    for told in (*partly_drawn_figures(scenario), *unread_variables(options.files)):
+    for told in (*check_before_start(scenario, files=options.files), *unread_variables(options.files)):
         print(told, file=sys.stderr)
     command = _command(options.files, options.cores, options.passed_on)
     if _PLAIN & set(options.passed_on):

@@ -278,11 +278,16 @@ _VARIABLES = ("SUBJECTDP_CONTAINER", "SUBJECTDP_ANY_DEVICE")
 _SLACK = 1.1  # by which a silo may be larger than the expected number of items says
 
 
-def check_before_start(scenario: Scenario, results: str = places.RESULTS, files: Sequence[Path | str] = ()) -> None:
-    """ConfigError, with places in ``files``, for problems of data or partitions not yet made, or of a figure."""
-    problems = [*_missing_paths(scenario, results), *_large_batches(scenario, results), *undrawable_figures(scenario)]
+def check_before_start(
+    scenario: Scenario, results: str = places.RESULTS, files: Sequence[Path | str] = ()
+) -> list[str]:
+    """A line for each figure that leaves out runs. ConfigError, with places in ``files``, for problems of data or
+    partitions not yet made, or of a figure."""
+    undrawable, partly_drawn = figures_to_mend(scenario)
+    problems = [*_missing_paths(scenario, results), *_large_batches(scenario, results), *undrawable]
     with error_located_in(files):
         raise_all(problems)
+    return partly_drawn
 
 
 def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
@@ -321,38 +326,28 @@ def unread_variables(files: Sequence[Path | str], environment: Mapping[str, str]
             yield f"Nothing reads the variable {name}. {str(unknown('variable', name, known)).partition('. ')[2]}"
 
 
-def undrawable_figures(scenario: Scenario) -> Iterator[str]:
-    """A line for each figure that would find no run to draw, or runs that differ in a key that it cannot show."""
-    for name, problem, _ in _figures(scenario):
-        if problem:
-            yield f"The figure {name} cannot be drawn. {problem}"
-
-
-def partly_drawn_figures(scenario: Scenario) -> Iterator[str]:
-    """A line for each figure that leaves out runs, since they have more settings than it shows side by side."""
-    for name, _, notes in _figures(scenario):
-        if notes:
-            label = name.partition("-")[0] + "-LABEL"
-            yield (
-                f"The figure {name} leaves runs out: {'; '.join(notes)} (at most {MOST_SETTINGS} settings side by "
-                f"side). Draw the others too: figures: [{name}, {label}], selections: {{{label}: {{KEY: VALUES}}}}."
-            )
-
-
-def _figures(scenario: Scenario) -> Iterator[tuple[str, str, list[str]]]:
-    # name, why it cannot be drawn (or nothing), what is left out; of other figures the module chooses
+def figures_to_mend(scenario: Scenario) -> tuple[list[str], list[str]]:
+    """A line for each figure that would find no run to draw, or runs that differ in a key that it cannot show; and one
+    for each that leaves out runs, since they have more settings than it shows side by side."""
     known = {name: shown for name in scenario.figures if (shown := entry(name).shown) is not None}
     rows = {run_id: _row(run) for run_id, run in scenario.runs_by_id.items()} if known else {}
-    for name, shown in known.items():
-        problem, notes = "", list[str]()
+    undrawable, partly_drawn = list[str](), list[str]()
+    for name, shown in known.items():  # of the other figures the module chooses
+        notes = list[str]()
         try:
             own = [rows[run.run_id] for run in scenario.runs_of_figure(name)]
             settings = settings_of(own, shown)
             for _, places in settings if len(settings) <= MOST_SETTINGS else [("", range(len(own)))]:
                 notes += shown_rows([own[place] for place in places], shown)[1]
-        except DataError as found:
-            problem = str(found)
-        yield name, problem, notes
+        except DataError as problem:
+            undrawable.append(f"The figure {name} cannot be drawn. {problem}")
+        if notes:
+            label = name.partition("-")[0] + "-LABEL"
+            partly_drawn.append(
+                f"The figure {name} leaves runs out: {'; '.join(notes)} (at most {MOST_SETTINGS} settings side by "
+                f"side). Draw the others too: figures: [{name}, {label}], selections: {{{label}: {{KEY: VALUES}}}}."
+            )
+    return undrawable, partly_drawn
 
 
 def _row(run: RunConfig) -> dict[str, Any]:

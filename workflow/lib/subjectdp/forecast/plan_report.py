@@ -24,7 +24,7 @@ from subjectdp.data.partition import INHERENT, Partition, load_partition, partit
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError
 from subjectdp.forecast import before_start
-from subjectdp.forecast.before_start import partly_drawn_figures, undrawable_figures
+from subjectdp.forecast.before_start import figures_to_mend
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
 from subjectdp.plan.plan import PrivacyUnit
@@ -156,6 +156,7 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast]) -> str:
     runs, done = sum(row.runs for row in rows), sum(row.finished for row in rows)
     left = sum(row.hours for row in rows)
     longest = max(rows, key=lambda row: row.hours_a_run)
+    undrawable, partly_drawn = figures_to_mend(scenario)
     lines = [
         f"Plan of the scenario {scenario.name}: {runs} runs, {done} of them done",
         "",
@@ -165,8 +166,8 @@ def plan_text(scenario: Scenario, rows: Sequence[Forecast]) -> str:
         f"{_span(longest.hours_a_run)} ({longest.label}, {longest.dataset})",
         "",
         *_notes(rows),
-        *(line for problem in undrawable_figures(scenario) for line in wrap(f"Will not start: {problem}", _WIDTH)),
-        *(line for told in partly_drawn_figures(scenario) for line in wrap(told, _WIDTH)),
+        *(line for problem in undrawable for line in wrap(f"Will not start: {problem}", _WIDTH)),
+        *(line for told in partly_drawn for line in wrap(told, _WIDTH)),
     ]
     return "\n".join(lines) + "\n"
 

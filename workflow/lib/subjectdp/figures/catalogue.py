@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,7 @@ def _entry(caption: Path) -> FigureEntry:
 
 CAPTIONS = Path(__file__).with_name("captions")
 FIGURES = {caption.stem: _entry(caption) for caption in sorted(CAPTIONS.glob("*.rst"))}
+_QUOTES = r"[\"'\\]"
 SUFFIXES = (".svg", ".png", ".pdf", ".csv", ".json")
 
 
@@ -84,11 +86,15 @@ def make_figure(name: str, inputs: FigureInputs, folder: Path | str) -> list[Pat
 
 
 def drawn_by(name: str) -> str:
-    """The figure and a hash of its module's code, without comments and imports: in every PNG, to tell one too old."""
+    """The figure and a hash of its module's code, without comments, docstrings and imports: in every PNG, to tell one
+    too old. Each Python writes quotes of its own, so that they do not count."""
     module = Path(__file__).with_name(f"{entry(name).module_path.rpartition('.')[2]}.py")
-    body = ast.parse(module.read_text(encoding="utf-8")).body
-    code = "".join(ast.dump(each) for each in body if not isinstance(each, ast.Import | ast.ImportFrom))
-    return f"{name} {hashlib.sha256(code.encode()).hexdigest()[:16]}"
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    code = "\n".join(ast.unparse(each) for each in tree.body if not isinstance(each, ast.Import | ast.ImportFrom))
+    return f"{name} {hashlib.sha256(re.sub(_QUOTES, '', code).encode()).hexdigest()[:16]}"
 
 
 def build_figure(name: str, inputs: FigureInputs) -> Sheet:

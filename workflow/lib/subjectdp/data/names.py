@@ -20,6 +20,7 @@ LONGEST_NAME = 200  # characters
 MISSING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "none", "<na>", "nat", "nil"})
 """Texts that stand for a missing value, whatever their case: what R, pandas, spreadsheets and databases write."""
 
+_LARGEST_FLOAT = 2.0**53  # from here on neighbours have one float
 # What pandas makes of whole numbers where one is missing, "7.0", and text of the same number, "007".
 _WHOLE = re.compile(r"([+-]?)0*(\d+?)(?:\.0+)?", re.ASCII)
 
@@ -65,13 +66,17 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
         value = value.item()
     if isinstance(value, float) and value.is_integer():
+        if abs(value) >= _LARGEST_FLOAT:
+            raise DataError(
+                f"{where}: expected {kind} as text or a whole number, got {value!r}, which has lost digits."
+            )
         value = int(value)
     if isinstance(value, Decimal) and value.is_finite():
         value = format(value.normalize(), "f")
     if isinstance(value, tuple) and value:
         return ", ".join(person(part, kind, where) for part in value)
     if isinstance(value, bytes):
-        value = value.decode(errors="replace")
+        value = value.decode(errors="surrogateescape")  # which no name may hold
     missing = value is None or type(value).__name__ in ("NAType", "NaTType")
     if isinstance(value, Real | Decimal):
         missing = value != value

@@ -749,6 +749,9 @@ def test_batch_norm_is_replaced_where_that_is_asked_for() -> None:
     module = nn.Sequential(nn.Unflatten(1, (1, 2, 3)), *layers)
     with pytest.raises(ModelError, match=r"'2' is BatchNorm2d: .*fix=True"):
         Loop(module)
+    with pytest.raises(ModelError, match="one for each item"), pytest.warns(UserWarning, match="in place of BatchNorm"):
+        Loop(module, criterion=nn.functional.cross_entropy, settings={"fix": True})
+    assert isinstance(module[2], nn.BatchNorm2d), "a module that is refused stays as it was"
     scale = module[2].weight
     with pytest.warns(UserWarning, match=r"in place of BatchNorm now: 2 \(2 groups\); 4 \(1 groups\)"):
         loop = Loop(module, settings={"fix": True})

@@ -520,7 +520,7 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
         criterion = copy.copy(criterion)
         try:
             criterion.reduction = "none"
-        except AttributeError as problem:
+        except (AttributeError, RuntimeError) as problem:  # of torch.jit
             raise ModelError(f"Expected a criterion whose reduction can be set to none: {problem}.") from problem
     return criterion, reduction
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
@@ -319,9 +319,11 @@ class SubjectRelease(Spending):
 
         Rounds that were released since then stay counted. Raises PrivacyError for the state of another plan.
         """
-        if state.get("plan") != plain(self.plan):
+        whole = isinstance(state, Mapping) and state.keys() == {"rounds", "plan", "model"}
+        if not whole or state["plan"] != plain(self.plan):
             raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
-        self._steps, self._loads = max(self._steps, int(state["rounds"])), self._loads + 1
+        rounds = whole_number("rounds of the state", state["rounds"], 0)
+        self._steps, self._loads = max(self._steps, rounds), self._loads + 1
         own = key_int(self._seed, Purpose.NOISE, "loaded", self._loads, self._steps)
         self._federation = replace(self._federation, seed=own)
         self._model.restore(state["model"])

@@ -69,3 +69,9 @@ def test_bad_files_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     (tmp_path / "other.json").write_text(json.dumps({"a": 1}))
     code, _, error = run(capsys, "statement", str(tmp_path / "other.json"))
     assert code == 2 and "to hold a plan" in error
+    record = json.loads(run(capsys, *PLAN, "--json")[1])
+    for key in ("as_published", "sound", "excluded"):
+        privacy = {name: value for name, value in record["privacy"].items() if name != key}
+        (tmp_path / "other.json").write_text(json.dumps(record | {"privacy": privacy}))
+        code, _, error = run(capsys, "statement", str(tmp_path / "other.json"))
+        assert code == 2 and "is damaged: " in error

@@ -329,7 +329,10 @@ def undrawable_figures(scenario: Scenario) -> Iterator[str]:
 
 
 def partly_drawn_figures(scenario: Scenario) -> Iterator[str]:
-    """A line for each figure that leaves out runs, since they have more settings than it shows side by side."""
+    """A line for each figure that leaves out runs, since they have more settings than it shows side by side, and for
+    audits that no figure shows."""
+    if "audit" in scenario.model_fields_set and not any("audit" in entry(name).needs for name in scenario.figures):
+        yield "The section audit is not read: no figure shows audits. Add audit to the figures, or leave it out."
     for name, _, notes in _figures(scenario):
         if notes:
             label = name.partition("-")[0] + "-LABEL"

@@ -218,7 +218,8 @@ class SubjectPrivacyEngine(Spending):
             raise PrivacyError("Expected the state of an engine with the same data, sampling, clipping and noise.")
         steps = whole_number("steps of the state", state.get("steps"), 0)
         draws = whole_number("draws of the state", state.get("draws", steps), 0)
-        self._steps, self._draws = max(self._steps, steps), max(self._draws, draws)
+        self._steps = max(self._steps, steps)
+        self._draws = max(self._draws, draws)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError(

@@ -4,6 +4,7 @@ One row per target, in the order of the targets' file; targets that nothing in t
 is :func:`subjectdp.report.targets.judge`, described in docs/findings.md.
 """
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -355,6 +356,10 @@ def is_at_setting(row: pd.Series, setting: Setting, metric: str) -> bool:
         return row["source"] == "upstream" and not row["trimmed"]
     if metric == "items_per_subject":
         return _agrees(row, setting, "subjects")
+    chosen = json.loads(row["setting"])  # no paper caps a subject, or evaluates on a part of the test items
+    own = chosen["partition"].get("max_items_per_subject"), chosen["training"].get("evaluation_items")
+    if own != (None, None):
+        return False
     private = row["unit"] != ""
     names = [name for name in _SETTLES_TRAINING if private or name not in ("epsilon", "delta")]
     return all(_agrees(row, setting, name) for name in (*_SETTLES_DATA, *names))

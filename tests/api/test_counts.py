@@ -191,6 +191,7 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
         as_counts(rows.rename(columns={"silo": "ward"}).set_index(["subject", "ward"])["items"])
     with pytest.raises(ConfigError, match="silos of SiloSizes to be a list"):
         SiloSizes({"n", "s"}, (3, 4))
+    assert person("5.00e+01") == person(50) == "50" and person("1E5") == "1E5", "a number, and a code"
     assert person(2.0**52) == person(2**52) and person(Decimal("1E+2")) == person(100)
 
 
@@ -198,7 +199,8 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
     ("source", "told"),
     [
         ([(b"M\xfcller", "n", 3), (b"M\xf6ller", "n", 4)], "a subject of printable characters"),
-        ([(2.0**53, "n", 3), (2.0**53 + 1, "s", 4)], "which has lost digits"),  # the same float
+        ([(2.0**53, "n", 3), (2.0**53 + 1, "s", 4)], "with all of its digits"),  # the same float
+        ([("1.23457E+11", "n", 3)], "with all of its digits, got 1.23457E.11: write numbers as text"),
         ([{"ann", "n", 3}], "row 1: expected subject, silo, items"),
         ({"subject": "ann", "silo": "nnn", "items": [1, 2, 3]}, "equally long, one of each name"),
         (

@@ -518,6 +518,10 @@ def test_the_module_is_an_ordinary_one_outside_of_private_steps() -> None:
     Loop(copy.deepcopy(loop.module)).step()
     with pytest.raises(ConfigError, match="steps of the state"):
         loop.engine.load_state_dict({"plan": loop.engine.state_dict()["plan"]})
+    with pytest.raises(ConfigError, match="draws of the state"):
+        loop.engine.load_state_dict(loop.engine.state_dict() | {"draws": "3"})
+    with pytest.raises(PrivacyError, match="the state of an engine"):
+        loop.engine.load_state_dict(None)  # type: ignore[arg-type]
 
 
 def ordered(items: list[Any]) -> Any:

@@ -61,7 +61,7 @@ from subjectdp.plan.plan import (
 from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation
 from subjectdp.training.records import StepLog
-from subjectdp.training.rounds import GlobalModel, run_round
+from subjectdp.training.rounds import MODEL, GlobalModel, run_round
 
 _ALGORITHMS = {"gradient": "subject_release", "update": "uldp_fl"}
 
@@ -319,10 +319,12 @@ class SubjectRelease(Spending):
 
         Rounds that were released since then stay counted. Raises PrivacyError for the state of another plan.
         """
-        whole = isinstance(state, Mapping) and state.keys() == {"rounds", "plan", "model"}
-        if not whole or state["plan"] != plain(self.plan):
+        model = state.get("model") if isinstance(state, Mapping) else None
+        held = model.get(MODEL) if isinstance(model, Mapping) else None
+        fits = isinstance(held, Tensor) and held.shape == self._model.vector.shape
+        if not fits or state.get("plan") != plain(self.plan):
             raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
-        rounds = whole_number("rounds of the state", state["rounds"], 0)
+        rounds = whole_number("rounds of the state", state.get("rounds"), 0)
         self._steps, self._loads = max(self._steps, rounds), self._loads + 1
         own = key_int(self._seed, Purpose.NOISE, "loaded", self._loads, self._steps)
         self._federation = replace(self._federation, seed=own)

@@ -9,7 +9,7 @@ from typing import Any
 
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.plan_run import plan_from_dict, plan_run
-from subjectdp.accounting.statements import condition, privacy_statements
+from subjectdp.accounting.statements import ItemFacts, condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results, check_output
 from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest, stated_units
 from subjectdp.config import load_scenario
@@ -153,7 +153,10 @@ def statement(options: argparse.Namespace) -> None:
     """
     check_output("--output", options.output, STATEMENT_SUFFIXES)
     record, plan = recorded(Path(options.results), options.run_id)
-    privacy = record.get("privacy") or privacy_statements(plan, over_rounds=False)
+    privacy = record.get("privacy")
+    if privacy is None or SEAL not in record:  # what anybody may have written is made anew from the plan
+        alone = isinstance(privacy, Mapping) and privacy.get("own_subjects")
+        privacy = privacy_statements(plan, over_rounds=False, items=ItemFacts(own_subjects=True) if alone else None)
     write_page(plan, privacy, f"run {record.get('run_id', options.run_id)}", options.output)
 
 

@@ -286,7 +286,6 @@ def test_a_long_value_is_cut() -> None:
     ("make", "told"),
     [
         (lambda: DatasetSpec("Mine", "mine", "images", (1, 28, 28), 10), "Unknown kind of the data set Mine 'images'"),
-        (lambda: DatasetSpec("Mine", "mine", "text", (9,), 2, sources=("upstreem",)), "Did you mean 'upstream'"),
         (lambda: ModelSpec("vectors", "linear.Mine", {}, 1), "Unknown kind of the model linear.Mine 'vectors'"),
         (lambda: ModelSpec("image", "image.Mine", {"width": 8}, 1), "width of the model image.Mine to be a Parameter"),
     ],

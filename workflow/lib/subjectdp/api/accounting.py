@@ -195,8 +195,7 @@ def words_of_the_api() -> Iterator[None]:
     try:
         yield
     except SubjectDPError as problem:
-        text = _SECTION.sub("", str(problem)).replace("local_steps", "steps")
-        raise type(problem)(text) from problem
+        raise type(problem)(_SECTION.sub("", str(problem)).replace("local_steps", "steps")) from problem
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -253,8 +254,7 @@ class SubjectPrivacyEngine(Spending):
             return np.arange(len(owners)), owners
         order = numpy_generator(self._seed, Purpose.PARTITION, "api").permutation(len(owners))
         order = order[np.argsort(owners[order], kind="stable")]
-        first = np.searchsorted(owners[order], owners[order])
-        kept = np.sort(order[np.arange(len(order)) - first < cap])
+        kept = np.sort(order[np.arange(len(order)) - np.searchsorted(owners[order], owners[order]) < cap])
         return kept, owners[kept]
 
 
@@ -444,9 +444,7 @@ def trained_engine(
 def _tried_engine(
     module: nn.Module, criterion: Any, loader: DataLoader[Any], capacity: int, check: Callable[..., list[str]]
 ) -> tuple[ClippingEngine, Trial, Padding]:
-    def tell(text: str) -> None:
-        warnings.warn(text, stacklevel=5)
-
+    tell = partial(warnings.warn, stacklevel=4)
     refuse_by_name(module)
     losses, trained = item_losses(criterion), trained_parameters(module)
     padding = Padding(loader, next(iter(trained.values())).device)

@@ -463,8 +463,7 @@ class PrivateMean(Tensor):
         name, kwargs = func.__name__.strip("_"), kwargs or {}
         if name in _SUMS | _FACTORS:
             private = sum(isinstance(each, cls) for each in args)
-            tensors = sum(isinstance(each, Tensor) for each in args)
-            if private > 1 or (name in _FACTORS and tensors > 1):
+            if private > 1 or (name in _FACTORS and sum(isinstance(each, Tensor) for each in args) > 1):
                 raise PrivacyError(
                     "Expected the private loss to be multiplied by a number, or added to a term without items. A "
                     "tensor's value may depend on the items (that of a GradScaler is not needed): use float(factor)."

@@ -319,10 +319,8 @@ class SubjectRelease(Spending):
 
         Rounds that were released since then stay counted. Raises PrivacyError for the state of another plan.
         """
-        model = state.get("model") if isinstance(state, Mapping) else None
-        held = model.get(MODEL) if isinstance(model, Mapping) else None
-        fits = isinstance(held, Tensor) and held.shape == self._model.vector.shape
-        if not fits or state.get("plan") != plain(self.plan):
+        held = (state.get("model") or {}).get(MODEL) if isinstance(state, Mapping) else None
+        if getattr(held, "shape", None) != self._model.vector.shape or state.get("plan") != plain(self.plan):
             raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
         rounds = whole_number("rounds of the state", state.get("rounds"), 0)
         self._steps, self._loads = max(self._steps, rounds), self._loads + 1

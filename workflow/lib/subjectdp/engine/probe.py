@@ -174,8 +174,8 @@ def copied(model: nn.Module) -> nn.Module:
     held |= {id(buffer): buffer.detach().clone() for buffer in model.buffers()}
     own = [each for module in model.modules() for each in vars(module).values()]
     held = {id(each): each.detach().clone() for each in own if isinstance(each, Tensor)} | held  # as of weight norm
-    inner = (each for part in own for each in (part.values() if isinstance(part, dict) else [part]))
-    held |= {id(each): each for each in inner if isinstance(each, torch.jit.ScriptFunction)}  # a function, also a hook
+    own += [each for part in own if isinstance(part, dict) for each in part.values()]  # hooks
+    held |= {id(each): each for each in own if isinstance(each, torch.jit.ScriptFunction)}
     try:
         return copy.deepcopy(model, held).train()
     except Exception as problem:  # whatever a module of anyone's raises
@@ -228,8 +228,8 @@ class _Trial:
         read = {name for key in (self.layout.places if self.layout else ()) for name in key.parameters}
         if self.layout and (unseen := set(engine.followed) - read - set(unused)):
             raise ModelError(
-                f"Expected functions of torch to read {', '.join(sorted(unseen))}: code of torch.jit or torch.compile, "
-                "or an autograd.Function, cannot be looked into. Give the module the plain function."
+                f"Expected functions of torch to bring {', '.join(map(repr, sorted(unseen)))} and items together: "
+                "code of torch.jit or an autograd.Function is not seen, and an output of parameters alone has no items."
             )
         return_freed_memory()
         _seed()

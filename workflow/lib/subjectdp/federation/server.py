@@ -168,14 +168,11 @@ class Silos:
         if facts.get("refused"):
             raise PrivacyError(f"Silo {silo} refused round {round_}: its own log says why.")
         integers = self.proposal.run["joint"]["noise"] == NoiseDistribution.SKELLAM
-        kind = (torch.int64 if integers else model.dtype, model.shape)
-        own = (facts.get("silo"), facts.get("round")) == (silo, round_)
-        if release is None or (release.dtype, release.shape) != kind or not own:
+        wanted = (silo, round_, torch.int64 if integers else model.dtype, model.shape)
+        if release is None or (facts.get("silo"), facts.get("round"), release.dtype, release.shape) != wanted:
             raise DataError(f"Silo {silo} answered round {round_} with something else than its release.")
         if not release.isfinite().all():
-            raise DataError(
-                f"Silo {silo} answered round {round_} with numbers that are not finite: lower learning rates."
-            )
+            raise DataError(f"Silo {silo} answered round {round_} with numbers that are not finite.")
         return release
 
     def _find(self, wanted: Sequence[int]) -> None:

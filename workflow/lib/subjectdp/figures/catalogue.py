@@ -102,8 +102,6 @@ def build_figure(name: str, inputs: FigureInputs) -> Sheet:
     try:
         build = getattr(importlib.import_module(figure.module_path), figure.builder.partition(".")[2])
     except Exception as problem:  # whatever a module of anyone's raises
-        if isinstance(problem, ModuleNotFoundError) and not str(problem.name).startswith("subjectdp"):
-            raise  # a package that is not installed
         raise mistake(figure.module_path, problem, DataError) from problem
     if figure.shown is None:
         return _with_predictions(build(inputs, name), inputs)

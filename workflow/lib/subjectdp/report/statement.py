@@ -78,8 +78,7 @@ def statement_sections(plan: PrivacyPlan, privacy: Mapping[str, Any], of: str) -
         if record["epsilon"] is not None:
             told["guess"] = best_guess(record["epsilon"], record["delta"])
             told["found"] = most_found(record["epsilon"], record["delta"])
-        page = environment.from_string(_TEXT.read_text(encoding="utf-8"))
-        text = page.render(told, false_alarms=FALSE_ALARMS)
+        text = environment.from_string(_TEXT.read_text(encoding="utf-8")).render(told, false_alarms=FALSE_ALARMS)
     except (KeyError, TypeError, UndefinedError) as problem:
         raise DataError(f"The record of {of} is damaged: {problem}. Remove it and run the workflow again.") from problem
     sections: list[Section] = []

@@ -40,7 +40,9 @@ def same(left: Counts, right: Counts) -> bool:
     return (left.subjects, left.silos) == (right.subjects, right.silos) and (left.rows == right.rows).all()
 
 
-@pytest.mark.parametrize(("cap", "items", "largest"), [(None, (4, 5), (3, 5)), (2, (3, 2), (2, 2))])
+@pytest.mark.parametrize(
+    ("cap", "items", "largest"), [(None, (4, 5), (3, 5)), (2, (3, 2), (2, 2)), (10**30, (4, 5), (3, 5))]
+)
 def test_a_cap_drops_the_surplus(tmp_path: Path, cap: int | None, items: object, largest: object) -> None:
     facts = read_counts(written(tmp_path, TABLE)).facts(cap)
     assert (facts.items, facts.subjects, facts.largest_subject) == (items, (2, 1), largest)
@@ -189,4 +191,24 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
         as_counts(rows.rename(columns={"silo": "ward"}).set_index(["subject", "ward"])["items"])
     with pytest.raises(ConfigError, match="silos of SiloSizes to be a list"):
         SiloSizes({"n", "s"}, (3, 4))
-    assert person(1e16) == person(10**16) and person(Decimal("1E+2")) == person(100)
+    assert person("5.00e+01") == person(50) == "50" and person("1E5") == "1E5", "a number, and a code"
+    assert person(2.0**52) == person(2**52) and person(Decimal("1E+2")) == person(100)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ([(b"M\xfcller", "n", 3), (b"M\xf6ller", "n", 4)], "a subject of printable characters"),
+        ([(2.0**53, "n", 3), (2.0**53 + 1, "s", 4)], "with all of its digits"),  # the same float
+        ([("1.23457E+11", "n", 3)], "with all of its digits, got 1.23457E.11: write numbers as text"),
+        ([{"ann", "n", 3}], "row 1: expected subject, silo, items"),
+        ({"subject": "ann", "silo": "nnn", "items": [1, 2, 3]}, "equally long, one of each name"),
+        (
+            pd.DataFrame([["ann", "ben", "n", 3]] * 2, columns=["subject", "subject", "silo", "items"]),
+            "one of each name",
+        ),
+    ],
+)
+def test_what_stands_for_no_one_subject_is_no_row(source: Any, told: str) -> None:
+    with pytest.raises(DataError, match=told):
+        as_counts(source)

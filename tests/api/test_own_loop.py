@@ -518,6 +518,10 @@ def test_the_module_is_an_ordinary_one_outside_of_private_steps() -> None:
     Loop(copy.deepcopy(loop.module)).step()
     with pytest.raises(ConfigError, match="steps of the state"):
         loop.engine.load_state_dict({"plan": loop.engine.state_dict()["plan"]})
+    with pytest.raises(ConfigError, match="draws of the state"):
+        loop.engine.load_state_dict(loop.engine.state_dict() | {"draws": "3"})
+    with pytest.raises(PrivacyError, match="the state of an engine"):
+        loop.engine.load_state_dict(None)  # type: ignore[arg-type]
 
 
 def ordered(items: list[Any]) -> Any:
@@ -749,6 +753,9 @@ def test_batch_norm_is_replaced_where_that_is_asked_for() -> None:
     module = nn.Sequential(nn.Unflatten(1, (1, 2, 3)), *layers)
     with pytest.raises(ModelError, match=r"'2' is BatchNorm2d: .*fix=True"):
         Loop(module)
+    with pytest.raises(ModelError, match="one for each item"), pytest.warns(UserWarning, match="in place of BatchNorm"):
+        Loop(module, criterion=nn.functional.cross_entropy, settings={"fix": True})
+    assert isinstance(module[2], nn.BatchNorm2d), "a module that is refused stays as it was"
     scale = module[2].weight
     with pytest.warns(UserWarning, match=r"in place of BatchNorm now: 2 \(2 groups\); 4 \(1 groups\)"):
         loop = Loop(module, settings={"fix": True})

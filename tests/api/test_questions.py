@@ -52,6 +52,8 @@ def test_a_person_has_the_epsilon_of_a_federation_of_such_people() -> None:
         assert found == pytest.approx(guarantee.epsilon, rel=1e-6)
     table = dict(person_table(plan))
     assert list(table) == [1, 2, 4, 8] and all(one < two for one, two in table.values())
+    with pytest.raises(ConfigError, match=r"plan to be a plan, such as report\.plan, got 'PrivacyReport'"):
+        subjectdp.epsilon_of_a_person(wanted, 1, 1)
     with pytest.raises(ConfigError, match="items to be from 1 to 8, the cap"):
         subjectdp.epsilon_of_a_person(plan, 9, 1)
     uncapped = subjectdp.account("local_item_dp", COUNTS, SCHEDULE, 5.0).plan

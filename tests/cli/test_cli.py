@@ -26,6 +26,7 @@ from subjectdp.errors import ConfigError
 from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned
 from subjectdp.io.printing import clock
+from subjectdp.places import PROGRESS
 from subjectdp.training.records import Recorder
 from subjectdp.training.rounds import Score
 
@@ -90,6 +91,11 @@ def test_damaged_manifest_and_no_results(tmp_path: Path, capsys: Captured) -> No
     for text in ("{", "[]", '"x"', json.dumps(changed), '{"final": 3}'):
         manifest.write_text(text)
         assert "1 run: 1 broken" in said(capsys, "runs", "--results", tmp_path, code=1)
+    manifest.unlink()
+    for config, score in (({"data": 3}, 0.5), ({"algorithm": "x"}, 0.5), ({}, "x")):
+        for name, content in (("config.json", config), (PROGRESS, {"test_accuracy": score})):
+            (manifest.parent / name).write_text(json.dumps(content))
+        assert "Remove it and run the workflow again" in said(capsys, "runs", "--results", tmp_path, code=1)
     for text in ("{", "[]", json.dumps(changed)):
         manifest.write_text(text)
         assert str(manifest) in refused(capsys, "show", "a", "--results", tmp_path)

@@ -11,8 +11,8 @@ import pytest
 
 from accounting.plans import LOCAL_ITEM, RELEASE, plan
 from cli.commands import SMOKE, Captured, refused, run, run_json, said
-from subjectdp.cli.runs import sparkline
-from subjectdp.config import load_scenario
+from subjectdp.cli.runs import compare, sparkline
+from subjectdp.config import load_run, load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import NoiseSource, SamplingMethod
 
@@ -127,6 +127,13 @@ def test_compare(results: Path, capsys: Captured) -> None:
     out = said(capsys, "show", FIRST, FIRST, "--results", results)
     assert "the settings are the same" in out and "code and machine are the same" in out
     assert "to be finished" in refused(capsys, "show", FIRST, "femnist-higrad", "--results", results)
+
+
+def test_a_setting_that_a_run_does_not_read_has_no_value_there() -> None:
+    chosen = {"algorithm": "capped_item_dp", "partition": {"max_items_per_subject": 4}}
+    privacy = ({"mode": "sound", "epsilon": 8}, {"mode": "sound", "noise_multiplier": 2.0})
+    runs = ({"config": load_run({**chosen, "privacy": each}).model_dump(mode="json")} for each in privacy)
+    assert compare(*runs)["settings"] == {"privacy.epsilon": [8.0, None], "privacy.noise_multiplier": [None, 2.0]}
 
 
 def record(results: Path, name: str, dataset: str = "femnist", **settings: Any) -> None:

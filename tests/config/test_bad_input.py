@@ -10,7 +10,9 @@ from cli.commands import refused
 from subjectdp.config import load_scenario, load_scenario_from_mapping
 from subjectdp.config.messages import allowed_text, walk_fields
 from subjectdp.config.sections import RunSections
+from subjectdp.data.catalogue import DatasetSpec
 from subjectdp.errors import ConfigError
+from subjectdp.models.catalogue import ModelSpec
 
 # (dotted key of the run, value, what the message must contain besides the key)
 RUN_CASES: list[tuple[str, Any, list[str]]] = [
@@ -278,3 +280,16 @@ def test_a_long_value_is_cut() -> None:
     message = message_of({"name": "bad", "run": {"privacy": {"epsilon": "9" * 5000 + "x"}}})
     assert len(message) < 500
     assert "(5003 characters)" in message
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: DatasetSpec("Mine", "mine", "images", (1, 28, 28), 10), "Unknown kind of the data set Mine 'images'"),
+        (lambda: ModelSpec("vectors", "linear.Mine", {}, 1), "Unknown kind of the model linear.Mine 'vectors'"),
+        (lambda: ModelSpec("image", "image.Mine", {"width": 8}, 1), "width of the model image.Mine to be a Parameter"),
+    ],
+)
+def test_an_entry_of_a_catalogue_is_checked_where_it_is_made(make: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        make()

@@ -97,6 +97,24 @@ def test_models_that_mix_items_are_refused(name: str, scale: float) -> None:
         check_model(model, cross_entropy, inputs[:5], targets[:5])
 
 
+@torch.jit.script
+def scripted(x: Tensor, weight: Tensor) -> Tensor:
+    """A function that nothing looks into."""
+    return torch.tanh(x @ weight.t())
+
+
+def test_code_that_cannot_be_looked_into_is_named_and_functions_are_copied() -> None:
+    inputs, targets = torch.randn(12, 6), torch.arange(12) % 3
+    reads = Code(lambda m, x: scripted(x, m.last.weight), last=nn.Linear(6, 3, bias=False))
+    with pytest.raises(ModelError, match=r"functions of torch to bring 'last\.weight' .*code of torch\.jit"):
+        subjectdp.clip_sum(reads, inputs, targets, 1.0)
+    holds = Code(lambda m, x: m.last(m.act(x, torch.eye(6))), last=nn.Linear(6, 3))
+    holds.act = scripted
+    assert subjectdp.clip_sum(holds, inputs, targets, 1.0)["last.weight"].norm() > 0
+    with pytest.raises(ModelError, match="reduction can be set to none"):
+        subjectdp.clip_sum(nn.Linear(6, 3), inputs, targets, 1.0, criterion=torch.jit.script(nn.CrossEntropyLoss()))
+
+
 WORDS = torch.arange(12).view(12, 1) % 9
 NAMED: dict[str, tuple[Any, Any, str]] = {
     "max_norm": (lambda: nn.Sequential(nn.Embedding(9, 3, max_norm=0.5), nn.Flatten()), WORDS, "'0' .*max_norm"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 from cli.commands import refused, run_json, said
 from federation.world import ALGORITHMS, Here, World, make_world, proposed
 from subjectdp.errors import ConfigError, DataError, PrivacyError, WorkerError
-from subjectdp.federation.proposal import PLAN, pack, unpack
+from subjectdp.federation.proposal import PLAN, ROUND, pack, unpack
 from subjectdp.federation.server import lead
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure
@@ -235,6 +236,27 @@ def test_the_release_of_another_silo_is_not_taken_for_a_silos_own(world: World) 
 
     with pytest.raises(DataError, match="something else than its release"):
         lead(world.file, Swapped(world.silos()))
+
+
+@pytest.mark.parametrize(
+    ("ask", "change", "told"),
+    [
+        (ROUND, lambda facts, found: (facts, found * math.nan), "Silo 0 answered .* numbers that are not finite"),
+        (ROUND, lambda facts, found: (facts, found.half()), "something else than its release"),
+        (ROUND, lambda facts, found: (facts, found.long()), "something else than its release"),
+        (PLAN, lambda facts, _: ({**facts, "silo": "first"}, None), "number of a silo to be a whole number"),
+    ],
+)
+def test_an_answer_of_another_kind_is_refused_by_name(ask: str, change: Any, told: str, world: World) -> None:
+    class Odd(Here):
+        def ask(self, requests: Any, seconds: float) -> dict[int, bytes]:
+            found = super().ask(requests, seconds)
+            if 10 in requests and unpack(requests[10])[0]["ask"] == ask:
+                found[10] = pack(*change(*unpack(found[10])))
+            return found
+
+    with pytest.raises(DataError, match=told):
+        lead(world.file, Odd(world.silos()))
 
 
 def test_only_releases_and_silo_numbers_leave_a_silo(world: World) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from importlib.util import find_spec
 from itertools import combinations
@@ -147,6 +147,23 @@ def test_a_caption_whose_head_lacks_a_fact_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.rst").write_text("{#\nbuilder: a.b\nneeds: runs\ntitel: x\n-#}\nWords.\n")
     with pytest.raises(DataError, match=r"mine.rst: missing or unknown in the figure's head: category, titel, title"):
         _entry(tmp_path / "mine.rst")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"), [("hidden: JointNois", "Did you mean 'JointNoise'"), ("private: true", "private of .* 'true'")]
+)
+def test_a_value_in_a_captions_head_that_nothing_reads_is_named(tmp_path: Path, line: str, told: str) -> None:
+    head = "{#\nbuilder: a.b\nneeds: runs\ncategory: C\ntitle: T\n"
+    (tmp_path / "mine.rst").write_text(f"{head}{line}\n-#}}\n")
+    with pytest.raises(DataError, match=told):
+        _entry(tmp_path / "mine.rst")
+
+
+@pytest.mark.parametrize("builder", ["privacy.acuracy", "privicy.accuracy"])
+def test_a_builder_that_is_not_there_is_named(builder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FIGURES, "mine", replace(FIGURES["privacy"], builder=builder))
+    with pytest.raises(DataError, match=f"figures/{builder.partition('.')[0]}.py: .*Error"):
+        build_figure("mine", FigureInputs())
 
 
 @EACH

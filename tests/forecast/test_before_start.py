@@ -78,6 +78,13 @@ def test_a_figure_that_leaves_settings_out_says_so_before_training() -> None:
     assert "selections: {figure1-LABEL: {KEY: VALUES}}" in told
 
 
+def test_a_section_of_audits_that_no_figure_shows_is_told() -> None:
+    chosen: dict[str, Any] = {"audit": {"size": "small"}}
+    assert not figures_to_mend(scenario_of({}, "figure1"))[1] + figures_to_mend(scenario_of({}, "audit", **chosen))[1]
+    (told,) = figures_to_mend(scenario_of({}, "figure1", **chosen))[1]
+    assert told.startswith("The section audit is not read")
+
+
 def test_a_figure_may_be_drawn_again_with_a_selection_of_its_own() -> None:
     selections = {"figure1": {"privacy.clip_norm": 0.1}, "figure1-large": {"privacy.clip_norm": [4, 5]}}
     scenario = scenario_of(CLIP_NORMS, "figure1", "figure1-large", selections=selections)

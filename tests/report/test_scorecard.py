@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,6 +103,16 @@ def test_subjects_that_few_silos_may_hold_are_not_the_papers(tmp_path: Path) -> 
     few = (("partition", {"silos_per_subject": 1}),)
     found = evidence(tmp_path, grid(ALL, ["femnist"], [0, 1], rounds=12, synthetic=False, changes=few))
     assert card(found, "v1-femnist-fed-avg-best")["verdict"].tolist() == ["not run"]
+
+
+@pytest.mark.parametrize("own", [("partition", {"max_items_per_subject": 8}), ("training", {"evaluation_items": 500})])
+def test_caps_and_a_part_of_the_test_items_are_not_the_papers(own: tuple[str, Any], tmp_path: Path) -> None:
+    fakes = at_paper_scale(["local_item_dp"])
+    changed = [replace(fake, changes=(*PAPER, own)) for fake in fakes]
+    found = [
+        card(evidence(tmp_path / name, runs), "v1-femnist-local-item") for name, runs in (("a", fakes), ("b", changed))
+    ]
+    assert [each["reason"].iloc[0] == "not the paper's setting" for each in found] == [False, True]
 
 
 def test_small_real_data_decide_orders_and_nothing_else(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from cli.commands import run
+from subjectdp.io.atomic import sealed
 from subjectdp.report.statement import FALSE_ALARMS, best_guess, most_found
 
 COMMAND = (
@@ -69,3 +70,22 @@ def test_bad_files_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     (tmp_path / "other.json").write_text(json.dumps({"a": 1}))
     code, _, error = run(capsys, "statement", str(tmp_path / "other.json"))
     assert code == 2 and "to hold a plan" in error
+    record = json.loads(run(capsys, *PLAN, "--json")[1])
+    for key in ("as_published", "sound", "excluded"):
+        privacy = {name: value for name, value in record["privacy"].items() if name != key}
+        (tmp_path / "other.json").write_text(json.dumps(sealed(record | {"privacy": privacy})))
+        code, _, error = run(capsys, "statement", str(tmp_path / "other.json"))
+        assert code == 2 and "is damaged: " in error
+
+
+@pytest.mark.parametrize(
+    ("noise", "said"), [(0.0, "NO GUARANTEE"), (-3.0, "noise_multiplier: Input should be greater")]
+)
+def test_a_record_that_anybody_may_have_changed_states_what_its_plan_gives(
+    noise: float, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    record = json.loads(run(capsys, *PLAN, "--json")[1])
+    record["plan"]["silos"] = [{**silo, "noise_multiplier": noise} for silo in record["plan"]["silos"]]
+    (tmp_path / "other.json").write_text(json.dumps(record))
+    _, page, error = run(capsys, "statement", str(tmp_path / "other.json"))
+    assert said in page + error

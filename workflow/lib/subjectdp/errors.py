@@ -97,7 +97,7 @@ def check_numbers(
 def unknown(key: str, value: str, known: Iterable[str], error: type[SubjectDPError] = ConfigError) -> SubjectDPError:
     """An unknown name, with the nearest known one when there is one."""
     names = sorted(known)
-    near = get_close_matches(value, names, n=1)
+    near = get_close_matches(str(value), names, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return error(f"Unknown {key} {in_words(value)}.{hint} {f'Known: {listed(names)}' if names else 'There are none'}.")
 

@@ -16,7 +16,7 @@ from subjectdp.accounting.epsilon import FINAL, SEARCH, epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.io import atomic
-from subjectdp.plan.rules import LEAST_NOISE
+from subjectdp.plan.rules import LEAST_NOISE, MOST_NOISE
 
 _ENOUGH = 0.999  # ε(σ) must lie in [0.999, 1] times the target
 _AIM = 0.9995
@@ -106,7 +106,7 @@ class _Search:
 
     def run(self, sigma: float, resolution: float) -> float:
         for _ in range(_ROUNDS):
-            sigma = max(sigma, LEAST_NOISE)
+            sigma = min(max(sigma, LEAST_NOISE), MOST_NOISE)
             reached = self._epsilon(sigma, resolution)
             if resolution == self.final and _ENOUGH * self.epsilon <= reached <= self.epsilon:
                 return sigma
@@ -144,7 +144,7 @@ class _Search:
         if len(self.known) > 1 and self.known[-1][0] != self.known[-2][0]:
             (x0, y0), (x1, y1) = self.known[-2:]
             slope = min(-0.2, (y1 - y0) / (x1 - x0))
-        return sigma * math.exp((math.log(_AIM * self.epsilon) - math.log(reached)) / slope)
+        return sigma * math.exp(min(50.0, (math.log(_AIM * self.epsilon) - math.log(reached)) / slope))
 
 
 REVISION = 1  # raise when a calibration's result changes for the same inputs

@@ -34,8 +34,8 @@ def algorithm(name: str, variant: str | None = None) -> Algorithm:
         found: Algorithm = import_module(ALGORITHMS[name]).ALGORITHM
     except Exception as problem:
         raise mistake(ALGORITHMS[name], problem) from problem
-    if found.name != name:
-        raise expected(f"the name that {ALGORITHMS[name]} declares", found.name, f"{name}, as in the registry")
+    if (declared := getattr(found, "name", found)) != name:
+        raise expected(f"the name that {ALGORITHMS[name]} declares", declared, f"{name}, as in the registry")
     if variant is not None and variant not in found.variants:
         raise unknown(f"algorithm.variant of {name}", variant, [str(v) for v in found.variants if v is not None])
     return found

@@ -195,8 +195,7 @@ def words_of_the_api() -> Iterator[None]:
     try:
         yield
     except SubjectDPError as problem:
-        text = _SECTION.sub("", str(problem)).replace("local_steps", "steps")
-        raise type(problem)(text) from problem
+        raise type(problem)(_SECTION.sub("", str(problem)).replace("local_steps", "steps")) from problem
 
 
 @dataclass(frozen=True)
@@ -270,6 +269,8 @@ def epsilon_of_a_person(plan: PrivacyPlan, items: int, silos: int) -> float:
         ConfigError: more items than the cap, or more silos than may hold a person.
         PrivacyError: the mechanism bounds nothing for a person.
     """
+    if not isinstance(plan, PrivacyPlan):
+        raise expected("plan", type(plan).__name__, "a plan, such as report.plan")
     cap = max(silo.max_items_per_subject for silo in plan.silos)
     if whole_number("items", items) > cap and plan.cap_enforced:
         raise expected("items", items, f"from 1 to {cap}, the cap")

@@ -51,7 +51,7 @@ class Counts:
         if most < 1:
             raise expected("max_items_per_subject", most, "at least 1")
         rows = self.rows.copy()
-        rows[:, 2] = np.minimum(rows[:, 2], most)
+        rows[:, 2] = np.minimum(rows[:, 2], min(most, _LARGEST))
         return Counts(self.subjects, self.silos, rows)
 
     def facts(self, cap: int | None) -> FederationFacts:
@@ -271,9 +271,9 @@ def _numbered(column: Any, kept: NDArray[np.bool_]) -> tuple[NDArray[np.int64], 
 def _rows_of(source: Source) -> Iterable[Any]:
     columns = getattr(source, "columns", source if isinstance(source, Mapping) else None)
     if columns is not None and all(name in columns for name in COLUMNS):
-        lengths = {name: len(source[name]) for name in COLUMNS}
-        if len(set(lengths.values())) > 1:
-            raise expected("columns of the counts", lengths, "equally long", DataError)
+        lengths = {name: getattr(source[name], "shape", None) or (len(source[name]),) for name in COLUMNS}
+        if len(set(lengths.values())) > 1 or any(isinstance(source[name], str) for name in COLUMNS):
+            raise expected("columns of the counts", lengths, "lists, equally long, one of each name", DataError)
         return zip(*(source[name] for name in COLUMNS), strict=True)
     named = [name for name in getattr(getattr(source, "index", None), "names", ()) if name is not None]
     if columns is None and named:
@@ -323,7 +323,7 @@ def _counted(name: str, rows: Iterable[tuple[str, Any]]) -> Counts:
 
 
 def _read(row: Any, name_of: Callable[[Any, str], str]) -> tuple[str, str, int] | str:
-    if not isinstance(row, Iterable) or isinstance(row, str) or len(values := list(row)) != 3:
+    if not isinstance(row, Iterable) or isinstance(row, str | Mapping | Set) or len(values := list(row)) != 3:
         return f"expected {', '.join(COLUMNS)}, got {'too few columns, or too many' if row is None else repr(row)}."
     try:
         subject, silo = name_of(values[0], "a subject"), name_of(values[1], "a silo")

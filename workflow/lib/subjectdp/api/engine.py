@@ -6,8 +6,9 @@ import inspect
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -35,7 +36,7 @@ from subjectdp.data.names import numbered
 from subjectdp.engine.batches import autocast_on, number_of, taken
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.layout import Layout, refuse_by_name, replace_batch_norm
+from subjectdp.engine.layout import Layout, batch_norm_replaced, refuse_by_name
 from subjectdp.engine.probe import check_batch, check_model, check_padding, copied, find_layout
 from subjectdp.errors import (
     ConfigError,
@@ -214,11 +215,12 @@ class SubjectPrivacyEngine(Spending):
         Raises:
             PrivacyError: the state is that of another plan: its steps cannot be added to this one's.
         """
-        if state.get("plan") != plain(self.plan):
+        if not isinstance(state, Mapping) or state.get("plan") != plain(self.plan):
             raise PrivacyError("Expected the state of an engine with the same data, sampling, clipping and noise.")
         steps = whole_number("steps of the state", state.get("steps"), 0)
+        draws = whole_number("draws of the state", state.get("draws", steps), 0)
         self._steps = max(self._steps, steps)
-        self._draws = max(self._draws, int(state.get("draws", steps)))
+        self._draws = max(self._draws, draws)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError(
@@ -252,8 +254,7 @@ class SubjectPrivacyEngine(Spending):
             return np.arange(len(owners)), owners
         order = numpy_generator(self._seed, Purpose.PARTITION, "api").permutation(len(owners))
         order = order[np.argsort(owners[order], kind="stable")]
-        first = np.searchsorted(owners[order], owners[order])
-        kept = np.sort(order[np.arange(len(order)) - first < cap])
+        kept = np.sort(order[np.arange(len(order)) - np.searchsorted(owners[order], owners[order]) < cap])
         return kept, owners[kept]
 
 
@@ -432,13 +433,18 @@ def trained_engine(
     :mod:`subjectdp.engine.probe`, all else as of :class:`SubjectPrivacyEngine`.
     """
 
-    def tell(text: str) -> None:
-        warnings.warn(text, stacklevel=4)
-
     if not isinstance(fix, bool):
         raise expected("fix", fix, "True or False")
-    if fix and (layers := replace_batch_norm(module)):
-        tell(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.")
+    with batch_norm_replaced(module, fix) as layers:
+        if layers:
+            warnings.warn(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.", stacklevel=3)
+        return _tried_engine(module, criterion, loader, capacity, check)
+
+
+def _tried_engine(
+    module: nn.Module, criterion: Any, loader: DataLoader[Any], capacity: int, check: Callable[..., list[str]]
+) -> tuple[ClippingEngine, Trial, Padding]:
+    tell = partial(warnings.warn, stacklevel=4)
     refuse_by_name(module)
     losses, trained = item_losses(criterion), trained_parameters(module)
     padding = Padding(loader, next(iter(trained.values())).device)

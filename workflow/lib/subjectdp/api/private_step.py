@@ -463,8 +463,7 @@ class PrivateMean(Tensor):
         name, kwargs = func.__name__.strip("_"), kwargs or {}
         if name in _SUMS | _FACTORS:
             private = sum(isinstance(each, cls) for each in args)
-            tensors = sum(isinstance(each, Tensor) for each in args)
-            if private > 1 or (name in _FACTORS and tensors > 1):
+            if private > 1 or (name in _FACTORS and sum(isinstance(each, Tensor) for each in args) > 1):
                 raise PrivacyError(
                     "Expected the private loss to be multiplied by a number, or added to a term without items. A "
                     "tensor's value may depend on the items (that of a GradScaler is not needed): use float(factor)."
@@ -520,7 +519,7 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
         criterion = copy.copy(criterion)
         try:
             criterion.reduction = "none"
-        except AttributeError as problem:
+        except (AttributeError, RuntimeError) as problem:  # of torch.jit
             raise ModelError(f"Expected a criterion whose reduction can be set to none: {problem}.") from problem
     return criterion, reduction
 

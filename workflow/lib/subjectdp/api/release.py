@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
@@ -61,7 +61,7 @@ from subjectdp.plan.plan import (
 from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation
 from subjectdp.training.records import StepLog
-from subjectdp.training.rounds import GlobalModel, run_round
+from subjectdp.training.rounds import MODEL, GlobalModel, run_round
 
 _ALGORITHMS = {"gradient": "subject_release", "update": "uldp_fl"}
 
@@ -319,9 +319,11 @@ class SubjectRelease(Spending):
 
         Rounds that were released since then stay counted. Raises PrivacyError for the state of another plan.
         """
-        if state.get("plan") != plain(self.plan):
+        held = (state.get("model") or {}).get(MODEL) if isinstance(state, Mapping) else None
+        if getattr(held, "shape", None) != self._model.vector.shape or state.get("plan") != plain(self.plan):
             raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
-        self._steps, self._loads = max(self._steps, int(state["rounds"])), self._loads + 1
+        rounds = whole_number("rounds of the state", state.get("rounds"), 0)
+        self._steps, self._loads = max(self._steps, rounds), self._loads + 1
         own = key_int(self._seed, Purpose.NOISE, "loaded", self._loads, self._steps)
         self._federation = replace(self._federation, seed=own)
         self._model.restore(state["model"])

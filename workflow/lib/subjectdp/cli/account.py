@@ -199,7 +199,7 @@ def chosen_plans(options: argparse.Namespace) -> Iterator[Chosen]:
 
     if options.config is None:
         record, plan = ledger.recorded(Path(options.results), options.run_id)
-        yield options.run_id, plan, bool(record.get("partition", {}).get("own_subjects"))
+        yield options.run_id, plan, bool((record.get("partition") or {}).get("own_subjects"))
     else:
         yield from ledger.configured_plans(options.config, Path(options.results))
 

@@ -24,7 +24,7 @@ from subjectdp.config.run import check_data
 from subjectdp.config.scenario import RESERVED_NAMES, load_scenario_from_mapping
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
-from subjectdp.data.content import Content
+from subjectdp.data.content import Content, check_content
 from subjectdp.data.prepare import inspect_source, read_source
 from subjectdp.data.table import FILE, numbers_the_rows, read_frame
 from subjectdp.errors import ConfigError, expected
@@ -143,6 +143,7 @@ def init(options: argparse.Namespace) -> None:
         print("\nCells without a value: 0, and 1 in a feature of their own (data.missing: indicator).")
     data = validated(DataConfig, given, "data")
     content = read_source(data, path)
+    check_content(content)
     text = _scenario(_name(out.stem), given, content, options)
     check_before_start(load_scenario_from_mapping(parse_yaml(text, str(out))))
     write_text(out, text)

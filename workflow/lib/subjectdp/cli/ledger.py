@@ -9,7 +9,7 @@ from typing import Any
 
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.plan_run import plan_from_dict, plan_run
-from subjectdp.accounting.statements import condition, privacy_statements
+from subjectdp.accounting.statements import ItemFacts, condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results, check_output
 from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest, stated_units
 from subjectdp.config import load_scenario
@@ -108,8 +108,7 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
         data = manifest["config"]["data"]
         datasets.setdefault(f"{data['dataset']} ({data['source']})", []).append(manifest)
     for name, some in datasets.items():
-        deltas = [run["plan"]["settings"]["delta"] for run in some]
-        used = max(deltas) if delta is None else delta
+        used = max([run["plan"]["settings"]["delta"] for run in some]) if delta is None else delta
         for unit, words in stated_units([run["privacy"] for run in some]).items():
             facts = {"data": name, "unit": words, "runs": len(some), "delta": used}
             yield facts | _composed(some, unit, used)
@@ -135,8 +134,7 @@ def _composed(manifests: Sequence[Mapping[str, Any]], unit: str, delta: float) -
 
 def _entry(manifest: Mapping[str, Any]) -> LedgerEntry:
     plan, run_id = plan_from_dict(manifest["plan"]), str(manifest["run_id"])
-    shared = plan.settings.noise_source is NoiseSource.REPRODUCIBLE
-    seed = f"seed {manifest['config']['seed']}" if shared else run_id
+    seed = f"seed {manifest['config']['seed']}" if (plan.settings.noise_source is NoiseSource.REPRODUCIBLE) else run_id
     return LedgerEntry(run_id, plan, seed, str(manifest["identity"]["partition"]))
 
 
@@ -153,7 +151,10 @@ def statement(options: argparse.Namespace) -> None:
     """
     check_output("--output", options.output, STATEMENT_SUFFIXES)
     record, plan = recorded(Path(options.results), options.run_id)
-    privacy = record.get("privacy") or privacy_statements(plan, over_rounds=False)
+    privacy = record.get("privacy")
+    if privacy is None or SEAL not in record:  # what anybody may have written is made anew from the plan
+        alone = isinstance(privacy, Mapping) and privacy.get("own_subjects")
+        privacy = privacy_statements(plan, over_rounds=False, items=ItemFacts(own_subjects=True) if alone else None)
     write_page(plan, privacy, f"run {record.get('run_id', options.run_id)}", options.output)
 
 

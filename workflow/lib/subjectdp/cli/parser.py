@@ -41,8 +41,7 @@ class Parser(argparse.ArgumentParser):
         if found := _VALUE.match(message):
             return str(expected(_name(found[1]), found[3], _KINDS.get(found[2], f"a {found[2]}")))
         if found := _CHOICE.match(message):
-            choices = [choice.strip("' ") for choice in found[3].split(",")]
-            return str(unknown(_name(found[1]), found[2], choices))
+            return str(unknown(_name(found[1]), found[2], [choice.strip("' ") for choice in found[3].split(",")]))
         if found := _MISSING.match(message):
             return f"Expected {found[1]} to be given."
         if found := _FLAG.match(message):

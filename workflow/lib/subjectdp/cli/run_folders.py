@@ -54,8 +54,8 @@ class RunFolder:
 
 _STATED = [f"privacy.{each}" for each in ("as_published", "predicted", *(f"sound.{unit}" for unit in UNITS))]
 _KINDS: dict[Any, tuple[str, ...]] = {
-    dict: ("config", "config.algorithm", "config.data", "final", "privacy", "privacy.sound", *_STATED),
-    str: ("algorithm", "config.algorithm.name"),
+    dict: ("config", "config.algorithm", "config.data", "partition", "final", "privacy", "privacy.sound", *_STATED),
+    str: ("algorithm", "config.algorithm.name", "config.data.dataset"),
     list: ("privacy.excluded", *(f"{each}.assumptions" for each in _STATED)),
     (int, float): (
         *("final.test_accuracy", "rounds_executed", "wall_seconds", *(f"{each}.epsilon" for each in _STATED)),
@@ -125,9 +125,10 @@ def read_run_folder(folder: Path) -> RunFolder:
     """What the folder of a run holds; a folder that is not there is a run to be made."""
     if not folder.is_dir():
         return RunFolder(folder.name, State.OPEN)
-    if (folder / "manifest.json").is_file():
-        return _finished(folder)
-    return _begun(folder)
+    try:
+        return _finished(folder) if (folder / "manifest.json").is_file() else _begun(folder)
+    except SubjectDPError as problem:
+        return RunFolder(folder.name, State.BROKEN, note=str(problem))
 
 
 def scenario_run(run: RunConfig, results: Path) -> RunFolder:
@@ -140,32 +141,30 @@ def scenario_run(run: RunConfig, results: Path) -> RunFolder:
 
 
 def _finished(folder: Path) -> RunFolder:
-    try:
-        manifest = read_manifest(folder)
-        final, privacy = manifest.get("final") or {}, manifest.get("privacy") or {}
-        rounds, name = manifest.get("rounds_executed"), manifest.get("algorithm")
-        return RunFolder(
-            folder.name,
-            State.DONE,
-            label=None if name is None else run_label(name, (privacy.get("predicted") or {}).get("subjects")),
-            config=manifest.get("config"),
-            final=final,
-            rounds_done=rounds,
-            rounds=rounds,
-            test_accuracy=final.get("test_accuracy"),
-            wall_seconds=manifest.get("wall_seconds"),
-            epsilon_published=epsilon_of(privacy, "as_published"),
-            epsilon_sound_subject=epsilon_of(privacy, "subject"),
-            conditional=((privacy.get("sound") or {}).get("subject") or {}).get("guarantee") == "conditional",
-        )
-    except SubjectDPError as problem:
-        return RunFolder(folder.name, State.BROKEN, note=str(problem))
+    manifest = read_manifest(folder)
+    final, privacy = manifest.get("final") or {}, manifest.get("privacy") or {}
+    rounds, name = manifest.get("rounds_executed"), manifest.get("algorithm")
+    return RunFolder(
+        folder.name,
+        State.DONE,
+        label=None if name is None else run_label(name, (privacy.get("predicted") or {}).get("subjects")),
+        config=manifest.get("config"),
+        final=final,
+        rounds_done=rounds,
+        rounds=rounds,
+        test_accuracy=final.get("test_accuracy"),
+        wall_seconds=manifest.get("wall_seconds"),
+        epsilon_published=epsilon_of(privacy, "as_published"),
+        epsilon_sound_subject=epsilon_of(privacy, "subject"),
+        conditional=((privacy.get("sound") or {}).get("subject") or {}).get("guarantee") == "conditional",
+    )
 
 
 def _begun(folder: Path) -> RunFolder:
     owner = holder(folder / ".lock")
     config = _json(folder / "config.json")
     progress = _json(folder / PROGRESS) or {}
+    _check_kinds(folder, {"config": config, "final": progress, "wall_seconds": progress.get("seconds_left")})
     return RunFolder(
         folder.name,
         State.STOPPED if owner is None else State.TRAINING,

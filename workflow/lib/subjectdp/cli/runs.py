@@ -11,7 +11,7 @@ from subjectdp.cli import run_folders
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import UNITS, RunFolder, State, epsilon_of, recorded_runs, scenario_run
 from subjectdp.config import RunConfig, Scenario, load_scenario
-from subjectdp.config.run import settings_apart
+from subjectdp.config.run import settings_apart, settings_read
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
 from subjectdp.forecast.before_start import check_before_start
@@ -190,7 +190,7 @@ def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
         print("\nPrivacy")
         print_pairs(_privacy(privacy), indent="  ")
         stated = [one for one in (privacy.get("sound") or {}).values() if (one or {}).get("epsilon") is not None]
-        assumptions = list(dict.fromkeys(text for record in stated for text in record.get("assumptions") or []))
+        assumptions = list(dict.fromkeys(str(text) for record in stated for text in record.get("assumptions") or []))
         _print_list("Assumptions of the sound statements", assumptions)
         _print_list("Not covered", (privacy.get("excluded") or []) if assumptions else [])
     print("\nSettings that differ from the defaults")
@@ -266,16 +266,17 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """The comparison of two manifests; each entry is a pair, None if a run's manifest does not have it.
 
-    ``settings`` has the dotted keys that differ, ``epsilon`` is at each run's own δ, ``made_with`` has the differences
-    in code and machine: if it is empty, only the settings explain different results.
+    ``settings`` has the dotted keys that differ (None: not read), ``epsilon`` is at each run's own δ, ``made_with``
+    has the differences in code and machine: if it is empty, only the settings explain different results.
     """
     runs = (first, second)
-    finals, privacy = ([run.get(key) or {} for run in runs] for key in ("final", "privacy"))
+    finals, privacy, configs = ([run.get(key) or {} for run in runs] for key in ("final", "privacy", "config"))
+    read = [settings_read(config) for config in configs]
     stated = {"published, no guarantee": "as_published", **{f"sound, {words}": unit for unit, words in UNITS.items()}}
     return {
         "runs": [run.get("run_id") for run in runs],
         "algorithms": [run.get("algorithm") for run in runs],
-        "settings": _differing(*(run.get("config") or {} for run in runs)),
+        "settings": {key: [each.get(key) for each in read] for key in _differing(*configs)},
         "metrics": {name: [final.get(name) for final in finals] for name in _METRICS},
         "epsilon": {name: [epsilon_of(each, unit) for each in privacy] for name, unit in stated.items()},
         "guarantee": {name: [_guarantee(each, unit) for each in privacy] for name, unit in stated.items()},

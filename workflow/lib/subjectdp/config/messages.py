@@ -65,8 +65,7 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Iterable[str] = ()
 
 def _nearest(key: str, known: Sequence[str]) -> str | None:
     section, _, name = key.rpartition(".")
-    names = dict.fromkeys(one.rpartition(".")[2] for one in known)
-    near = get_close_matches(name, names, n=1, cutoff=0.7)
+    near = get_close_matches(name, dict.fromkeys(one.rpartition(".")[2] for one in known), n=1, cutoff=0.7)
     alike = [one for one in known if near and one.rpartition(".")[2] == near[0]]
     return max(alike, key=lambda one: SequenceMatcher(None, key, one).ratio(), default=None)
 
@@ -201,8 +200,7 @@ def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> st
         return str(unknown(key, value, _names(field.annotation)))
     if kind == "missing":
         return f"Expected {key} to be given."
-    allowed = allowed_text(field) if field is not None else "a mapping (key: value)"
-    return str(expected(key, value, allowed))
+    return str(expected(key, value, allowed_text(field) if field is not None else "a mapping (key: value)"))
 
 
 def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str:

@@ -115,14 +115,25 @@ def _variant(run: RunSections) -> Iterator[SubjectDPError]:
 
 def _unread(run: RunSections) -> Iterator[SubjectDPError]:
     # decision 0022; the section privacy has no effect on FedAvg, which claims none
-    name = run.algorithm.name
-    of_others = (
-        (f"{section}.{key}", f"when algorithm.name is {name}")
-        for section, defaults in resolve.unread_keys(name).items()
-        for key in defaults
-        if f"{section}.{key}" not in WITHOUT_EFFECT and (section != "privacy" or is_private(name))
-    )
-    return _left_out(run, itertools.chain(of_others, _unread_data(run.data), _unread_choices(run)))
+    allowed = {key for key, _ in _idle(run) if key.startswith("privacy.") and not is_private(run.algorithm.name)}
+    return _left_out(run, ((key, when) for key, when in _idle(run) if key not in allowed.union(WITHOUT_EFFECT)))
+
+
+def _idle(run: RunSections) -> Iterator[tuple[str, str]]:
+    """The keys that nothing reads in a run, and when."""
+    others, when = resolve.unread_keys(run.algorithm.name), f"when algorithm.name is {run.algorithm.name}"
+    yield from ((f"{section}.{key}", when) for section, defaults in others.items() for key in defaults)
+    yield from itertools.chain(_unread_data(run.data), _unread_choices(run))
+
+
+def settings_read(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted key -> value of a recorded configuration: of keys that its run reads, or all of another version's."""
+    settings = dict(flattened(dict(config)))
+    try:
+        idle = dict(_idle(load_run(config)))
+    except ConfigError:
+        return settings
+    return {key: value for key, value in settings.items() if key not in idle}
 
 
 def _left_out(run: RunSections, idle: Iterable[tuple[str, str]]) -> Iterator[SubjectDPError]:
@@ -210,8 +221,7 @@ def _partition(run: RunSections) -> Iterator[Rule]:
     partition, data, mechanism = run.partition, run.data, resolve.mechanism_of(run)
     held, kind = partition.silos_per_subject, resolve.distribution_of(run)
     key, when = "partition.silos_per_subject", f"when partition.distribution is {kind}"
-    too_many = held is not None and held > partition.silos
-    yield too_many, key, held, f"at most partition.silos ({partition.silos})"
+    yield (held is not None and held > partition.silos), key, held, f"at most partition.silos ({partition.silos})"
     yield kind in ("equal", "inherent") and held not in (None, partition.silos), key, held, f"null {when}"
     of_table = data.source == Source.TABLE
     named = kind != "inherent" or DATASETS[data.dataset].silos or data.silo is not None

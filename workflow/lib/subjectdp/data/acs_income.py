@@ -94,8 +94,7 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
         raise expected("data.embedded.items_per_subject", items_per_subject, allowed)
     generator = numpy_generator(seed, Purpose.EMBEDDED_DATA, "census")
     shares = np.exp(generator.normal(0, 1.0, len(REGIONS)))
-    spare = people - FEWEST * len(REGIONS)
-    sizes = FEWEST + np.floor(spare * shares / shares.sum()).astype(int)
+    sizes = FEWEST + np.floor((people - FEWEST * len(REGIONS)) * shares / shares.sum()).astype(int)
     paths = []
     for number, (region, size) in enumerate(zip(REGIONS, sizes.tolist(), strict=True)):
         paths.append(folder / file_name(region))

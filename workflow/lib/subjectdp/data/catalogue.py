@@ -6,7 +6,9 @@ result by itself: what a run depends on is in its configuration and in the prepa
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
+
+from subjectdp.errors import unknown
 
 Kind = Literal["image", "text", "vector"]
 """Grey or colour images of one size; windows of characters; rows of numbers (a table, or fixed features)."""
@@ -50,6 +52,11 @@ class DatasetSpec:
     generator: str = ""
     silos: int = 0  # that the source names; 0: none
     own_subjects: bool = False  # no subject ids: each item is its own subject
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a kind that no model takes."""
+        if self.kind not in get_args(Kind):
+            raise unknown(f"kind of the data set {self.label}", self.kind, get_args(Kind))
 
 
 _GENERATED = (Source.EMBEDDED, Source.UPSTREAM)

@@ -125,5 +125,4 @@ def _draw(label: int, tints: NDArray[np.int64], generator: np.random.Generator) 
     points = centre + (reach * np.stack([np.cos(angles), np.sin(angles)])).T
     pen.polygon([(float(x), float(y)) for x, y in points], fill=tuple(front))
     image = np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float64)
-    noisy = np.clip(image + generator.normal(0, 12, image.shape), 0, 255)
-    return noisy.astype(np.uint8).transpose(2, 0, 1)
+    return np.clip(image + generator.normal(0, 12, image.shape), 0, 255).astype(np.uint8).transpose(2, 0, 1)

@@ -263,8 +263,7 @@ def _distance_at(style: WriterStyle, labels: NDArray[np.int64], x: _Floats, y: _
         right = field.take(corner + offset + 1).astype(np.int32)
         return left * (_SUBPIXEL - part_x) + right * part_x
 
-    blended = row(0) * (_SUBPIXEL - part_y) + row(GRID) * part_y
-    return np.asarray(blended // (_SUBPIXEL * _SUBPIXEL), dtype=np.int32)
+    return np.asarray((row(0) * (_SUBPIXEL - part_y) + row(GRID) * part_y) // (_SUBPIXEL * _SUBPIXEL), dtype=np.int32)
 
 
 def _smooth(knots: _Floats) -> _Floats:
@@ -306,8 +305,7 @@ def stroke_fields() -> StrokeFields:
     skeletons = thin(bitmaps)
     distance = np.zeros((len(FACES), len(CLASSES), GRID, GRID), dtype=np.uint16)
     for (face, character), skeleton in zip(owners, skeletons, strict=True):
-        exact = distance_transform_edt(~skeleton)
-        distance[face, character] = np.rint(exact * DISTANCE_UNIT).astype(np.uint16)
+        distance[face, character] = np.rint(distance_transform_edt(~skeleton) * DISTANCE_UNIT).astype(np.uint16)
     distance = np.where(lends[:, :, None, None], distance, distance[:1])
     shares = np.array([share for _, share, _ in FACES], dtype=np.float64)
     return StrokeFields(distance=distance, lends=lends, shares=shares / shares.sum())

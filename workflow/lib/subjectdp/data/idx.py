@@ -114,8 +114,7 @@ def write_files(folder: Path, subjects: int, items_per_subject: int, seed: int) 
 
 def idx_bytes(values: NDArray[np.uint8]) -> bytes:
     """An IDX file of unsigned bytes."""
-    header = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
-    return header + values.tobytes()
+    return bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
 
 
 def _draw(label: int, generator: np.random.Generator) -> NDArray[np.uint8]:

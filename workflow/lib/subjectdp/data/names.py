@@ -20,6 +20,8 @@ LONGEST_NAME = 200  # characters
 MISSING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "none", "<na>", "nat", "nil"})
 """Texts that stand for a missing value, whatever their case: what R, pandas, spreadsheets and databases write."""
 
+_LARGEST_FLOAT = 2.0**53  # from here on neighbours have one float
+_SHORTENED = re.compile(r"[+-]?\d\.(\d+)E\+(\d+)", re.IGNORECASE)  # as spreadsheets write long numbers: 1.23457E+11
 # What pandas makes of whole numbers where one is missing, "7.0", and text of the same number, "007".
 _WHOLE = re.compile(r"([+-]?)0*(\d+?)(?:\.0+)?", re.ASCII)
 
@@ -58,20 +60,21 @@ def check_spelling(people: Iterable[str], where: str) -> None:
 def person(value: Any, kind: str = "a subject's name", where: str = "subjects") -> str:
     """The name that a value stands for: that of a subject, a silo or a class.
 
-    Equal whole numbers have one name, whatever their type (1, 1.0, "1.0", "001", a tensor); text is composed (Unicode
-    NFKC) and stripped; the parts of a tuple are named one by one. DataError for a missing value (None, NaN, pd.NA, NaT,
-    or one of :data:`MISSING`), characters that cannot be seen, or a value that names nothing, such as a list.
+    Equal whole numbers have one name, whatever their type (1, 1.0, "1.0", "1.0e+00", "001", a tensor); text is composed
+    (Unicode NFKC) and stripped; the parts of a tuple are named one by one. DataError for a missing value (None, NaN,
+    pd.NA, NaT, or one of :data:`MISSING`), a number that has lost digits, characters that cannot be seen, or a value
+    that names nothing, such as a list.
     """
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
         value = value.item()
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_FLOAT:
         value = int(value)
     if isinstance(value, Decimal) and value.is_finite():
         value = format(value.normalize(), "f")
     if isinstance(value, tuple) and value:
         return ", ".join(person(part, kind, where) for part in value)
     if isinstance(value, bytes):
-        value = value.decode(errors="replace")
+        value = value.decode(errors="surrogateescape")  # which no name may hold
     missing = value is None or type(value).__name__ in ("NAType", "NaTType")
     if isinstance(value, Real | Decimal):
         missing = value != value
@@ -82,6 +85,10 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
     if missing or name.casefold() in MISSING:
         found = f"{in_words(value)}, a missing value" if str(value).strip() else "nothing"
         raise DataError(f"{where}: expected {kind}, got {found}: leave such rows out, or name them.")
+    short = _SHORTENED.fullmatch(name)
+    if (isinstance(value, float) and abs(value) >= _LARGEST_FLOAT) or (short and len(short[1]) < int(short[2])):
+        raise DataError(f"{where}: expected {kind} with all of its digits, got {name}: write numbers as text.")
+    name = format(Decimal(name), "f") if short else name  # 5.0e+01 is 50
     if not name.isprintable():
         raise DataError(f"{where}: expected {kind} of printable characters, got {in_words(name)}.")
     return _plain(name)

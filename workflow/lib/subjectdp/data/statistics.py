@@ -99,8 +99,7 @@ def paper_settings() -> list[Setting]:
     ]
     for alpha in (1.0, 2.0, 4.0, 8.0, 16.0):
         name = "femnist" if alpha == 1 else f"femnist_alpha_{alpha:g}"
-        found = published.get(alpha, Published())
-        settings.append(Setting(name, "femnist", FEMNIST_SUBJECTS, alpha, 512, 25, found))
+        settings.append(Setting(name, "femnist", FEMNIST_SUBJECTS, alpha, 512, 25, published.get(alpha, Published())))
     return settings
 
 
@@ -124,8 +123,7 @@ def femnist_counts(subjects: int, sizes: SubjectSizes) -> Integers:
     if sizes is SubjectSizes.LEAF_SPREAD:
         return shakespeare_counts(subjects, FEMNIST_ITEMS, FEMNIST_VARIATION)
     places = ((np.arange(subjects) + 0.5) / subjects * len(IMAGES_OF_WRITERS)).astype(np.int64)
-    chosen = np.asarray(IMAGES_OF_WRITERS, dtype=np.float64)[places]
-    return _scaled(chosen, FEMNIST_ITEMS)
+    return _scaled(np.asarray(IMAGES_OF_WRITERS, dtype=np.float64)[places], FEMNIST_ITEMS)
 
 
 def shakespeare_counts(

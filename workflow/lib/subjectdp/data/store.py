@@ -76,8 +76,7 @@ class PreparedData(Content):
 
     def labels_of(self, items: Addresses) -> Integers:
         """The class of each item at these addresses, int64 (n,)."""
-        found = self.features[items + self.window] if self.window else self.labels[items]
-        return found.astype(np.int64)
+        return (self.features[items + self.window] if self.window else self.labels[items]).astype(np.int64)
 
     def most_frequent_share(self, items: Addresses) -> float:
         """The accuracy of a model that always predicts the items' most frequent class; 0 where labels are numbers."""

@@ -344,8 +344,7 @@ def _csv(path: Path) -> tuple[pd.DataFrame, bool]:
         mark = first_row(header)[1]
         cells = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, encoding="utf-8-sig", sep=mark)
     except (OSError, EOFError, ValueError) as error:  # ParserError, EmptyDataError, UnicodeDecodeError: ValueErrors
-        told = f"{path} is not a table in UTF-8 CSV ({str(error).strip()[:200]}): save it as one."
-        raise DataError(told) from None
+        raise DataError(f"{path} is not a table in UTF-8 CSV ({str(error).strip()[:200]}): save it as one.") from None
     frame = cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1).reset_index(drop=True)
     frame.columns.name = None
     _check_distinct(path, frame)

@@ -153,10 +153,12 @@ def refuse_by_name(model: nn.Module) -> None:
             raise ModelError(f"Layer {name!r} is {type(module).__name__}: it {problem}.")
 
 
-def replace_batch_norm(model: nn.Module) -> list[str]:
-    """Puts GroupNorm, with the same scale and shift, in place of each BatchNorm that mixes items; gives their names."""
-    replaced = []
-    for name, module in list(model.named_modules()):
+@contextmanager
+def batch_norm_replaced(model: nn.Module, wanted: bool) -> Iterator[list[str]]:
+    """Puts GroupNorm, with the same scale and shift, in place of each BatchNorm that mixes items; gives their names.
+    Where the block raises, the model is as it was."""
+    replaced, before = [], []
+    for name, module in list(model.named_modules()) if wanted else []:
         if not isinstance(module, _BatchNorm) or not name or not (module.training or module.running_mean is None):
             continue
         channels = module.num_features
@@ -165,9 +167,15 @@ def replace_batch_norm(model: nn.Module) -> list[str]:
         normed = nn.GroupNorm(groups, channels, module.eps, module.affine).train(module.training)
         normed.weight, normed.bias = module.weight, module.bias
         parent, _, own = name.rpartition(".")
-        setattr(model.get_submodule(parent), own, normed)
+        before.append((model.get_submodule(parent), own, module))
+        setattr(before[-1][0], own, normed)
         replaced.append(f"{name} ({groups} groups)")
-    return replaced
+    try:
+        yield replaced
+    except BaseException:
+        for owner, own, module in before:
+            setattr(owner, own, module)
+        raise
 
 
 def _candidates(model: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, nn.Module]:

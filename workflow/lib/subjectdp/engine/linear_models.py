@@ -119,8 +119,7 @@ class OneLinear:
     def errors(self) -> Tensor:
         """(classes, B) gradients of the items' cross-entropies with respect to the logits."""
         gradients = torch.softmax(self.logits, 0)
-        minus_one = gradients.new_full((1, len(self.labels)), -1.0)
-        return gradients.scatter_add_(0, self.labels.unsqueeze(0), minus_one)
+        return gradients.scatter_add_(0, self.labels.unsqueeze(0), gradients.new_full((1, len(self.labels)), -1.0))
 
     def captured(self) -> LinearCaptured:
         """The same for the general path."""
@@ -179,5 +178,4 @@ def without_backward(model: Callable[[Tensor], Tensor], layer: Any, inputs: Tens
 
 def _by_columns(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     items = inputs.t()
-    logits = torch.mm(weight, items) if bias is None else torch.addmm(bias.unsqueeze(1), weight, items)
-    return logits.t()
+    return (torch.mm(weight, items) if bias is None else torch.addmm(bias.unsqueeze(1), weight, items)).t()

@@ -172,8 +172,10 @@ def copied(model: nn.Module) -> nn.Module:
     """A copy in training mode. Raises ModelError where there can be none."""
     held: dict[int, Any] = {id(p): nn.Parameter(p.detach().clone(), p.requires_grad) for p in model.parameters()}
     held |= {id(buffer): buffer.detach().clone() for buffer in model.buffers()}
-    made = (each for module in model.modules() for each in vars(module).values() if isinstance(each, Tensor))
-    held = {id(each): each.detach().clone() for each in made} | held  # as by hooks of weight norm
+    own = [each for module in model.modules() for each in vars(module).values()]
+    held = {id(each): each.detach().clone() for each in own if isinstance(each, Tensor)} | held  # as of weight norm
+    own += [each for part in own if isinstance(part, dict) for each in part.values()]  # hooks
+    held |= {id(each): each for each in own if isinstance(each, torch.jit.ScriptFunction)}
     try:
         return copy.deepcopy(model, held).train()
     except Exception as problem:  # whatever a module of anyone's raises
@@ -223,6 +225,12 @@ class _Trial:
         quiet = _without_dropout(self._copied(), self.inputs)
         engine = self._engine(quiet, quiet.training)
         clip_norm, alone, wanted, unused = self._of_loop(engine)
+        read = {name for key in (self.layout.places if self.layout else ()) for name in key.parameters}
+        if self.layout and (unseen := set(engine.followed) - read - set(unused)):
+            raise ModelError(
+                f"Expected functions of torch to bring {', '.join(map(repr, sorted(unseen)))} and items together: "
+                "code of torch.jit or an autograd.Function is not seen, and an output of parameters alone has no items."
+            )
         return_freed_memory()
         _seed()
         total, together = engine.clipped_sum(self.inputs, self.targets, clip_norm)

@@ -113,8 +113,7 @@ class LSTMRule:
             projections.append(inputs_of_gates)
             kept.append(_Layer(current.detach(), states.detach()))
             current = states[1:]
-        output = current.transpose(0, 1) if module.batch_first else current
-        return (output, _NoStates()), projections, kept
+        return ((current.transpose(0, 1) if module.batch_first else current), _NoStates()), projections, kept
 
     def captured(self, module: nn.LSTM, kept: list[_Layer], deltas: list[Tensor]) -> LSTMCaptured:
         return LSTMCaptured(kept, deltas, module.bias)

@@ -74,8 +74,7 @@ class Place(NamedTuple):
         inner = size // items if self.inner is None else self.inner
         if size % items or (inner and size % (items * inner)):
             raise ModelError(f"Expected a model that keeps its items apart: {items} are in a tensor of {tuple(whole)}.")
-        outer = size // (items * inner) if inner else 1
-        return (*whole[: self.dim], outer, items, inner, *whole[self.dim + 1 :])
+        return (*whole[: self.dim], (size // (items * inner) if inner else 1), items, inner, *whole[self.dim + 1 :])
 
     def parts(self, tensor: Tensor, items: int) -> Tensor:
         """(items, ...): each item's part of the tensor."""

@@ -41,8 +41,7 @@ def unpack(content: bytes) -> tuple[dict[str, Any], Tensor | None]:
     """Facts and vector of a message; DataError for anything else."""
     try:
         tensors = load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        facts = json.loads(header["__metadata__"][_FACTS])
+        facts = json.loads(json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"][_FACTS])
     except (SafetensorError, ValueError, KeyError, TypeError) as problem:
         raise DataError(f"Expected a message of a federation, got {problem!r}.") from None
     if not isinstance(facts, dict):

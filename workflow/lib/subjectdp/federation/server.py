@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -39,7 +40,7 @@ from subjectdp.federation.proposal import (
 )
 from subjectdp.federation.site import all_addresses
 from subjectdp.io.yaml_files import read_yaml
-from subjectdp.plan.plan import Count, NoiseSource, Positive
+from subjectdp.plan.plan import Count, NoiseDistribution, NoiseSource, Positive
 from subjectdp.training.build import RunInputs
 from subjectdp.training.run import train_inputs
 
@@ -166,8 +167,12 @@ class Silos:
         facts, release = unpack(reply)
         if facts.get("refused"):
             raise PrivacyError(f"Silo {silo} refused round {round_}: its own log says why.")
-        if release is None or release.shape != model.shape or (facts.get("silo"), facts.get("round")) != (silo, round_):
+        integers = self.proposal.run["joint"]["noise"] == NoiseDistribution.SKELLAM
+        wanted = (silo, round_, torch.int64 if integers else model.dtype, model.shape)
+        if release is None or (facts.get("silo"), facts.get("round"), release.dtype, release.shape) != wanted:
             raise DataError(f"Silo {silo} answered round {round_} with something else than its release.")
+        if not release.isfinite().all():
+            raise DataError(f"Silo {silo} answered round {round_} with numbers that are not finite.")
         return release
 
     def _find(self, wanted: Sequence[int]) -> None:
@@ -178,7 +183,8 @@ class Silos:
         request = pack({"ask": PLAN, "proposal": self.proposal.model_dump(mode="json")})
         for node, reply in self.link.ask(dict.fromkeys(strangers, request), self.file.ask_again_seconds).items():
             facts, _ = unpack(reply)
-            silo = int(facts.get("silo", -1))
+            if type(silo := facts.get("silo")) is not int:
+                raise expected("number of a silo", silo, "a whole number, as in its file", DataError)
             if facts.get("refused"):
                 raise PrivacyError(f"Silo {silo} refused the plan: its own log says why.")
             if silo in self.homes:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from subjectdp.errors import DataError, unknown
+from subjectdp.algorithms import registry
+from subjectdp.errors import DataError, mistake, unknown
 from subjectdp.results.shown_runs import Shown
 
 if TYPE_CHECKING:
@@ -53,8 +54,12 @@ def _entry(caption: Path) -> FigureEntry:
     for name in needs:
         if name not in TABLES:
             raise unknown(f"table in needs of {caption}", name, TABLES, DataError)
-    hidden = tuple(filter(None, facts.pop("hidden", "").split("; ")))
-    shown = Shown(vary, hidden, facts.pop("private", "") == "yes", facts.pop("swept", ""))
+    hidden, private = tuple(filter(None, facts.pop("hidden", "").split("; "))), facts.pop("private", "no")
+    labels = {registry.label(each, v) for each in registry.ALGORITHMS for v in registry.algorithm(each).variants}
+    for key, values, known in (("hidden", hidden, labels), ("private", (private,), ("yes", "no"))):
+        if wrong := [value for value in values if value not in known]:
+            raise unknown(f"{key} of {caption}", wrong[0], known, DataError)
+    shown = Shown(vary, hidden, private == "yes", facts.pop("swept", ""))
     return FigureEntry(caption.stem, needs=needs, shown=None if shown == Shown() else shown, **facts)
 
 
@@ -100,7 +105,10 @@ def drawn_by(name: str) -> str:
 def build_figure(name: str, inputs: FigureInputs) -> Sheet:
     """A figure's panels, legend and notes, of the runs that it shows; errors as in :func:`make_figure`."""
     figure = entry(name)
-    build = getattr(importlib.import_module(figure.module_path), figure.builder.partition(".")[2])
+    try:
+        build = getattr(importlib.import_module(figure.module_path), figure.builder.partition(".")[2])
+    except Exception as problem:  # whatever a module of anyone's raises
+        raise mistake(figure.module_path, problem, DataError) from problem
     if figure.shown is None:
         return _with_predictions(build(inputs, name), inputs)
     from subjectdp.figures.panels import stacked  # matplotlib: too heavy for the Snakefile

@@ -328,7 +328,7 @@ def unread_variables(files: Sequence[Path | str], environment: Mapping[str, str]
 
 def figures_to_mend(scenario: Scenario) -> tuple[list[str], list[str]]:
     """A line for each figure that would find no run to draw, or runs that differ in a key that it cannot show; and one
-    for each that leaves out runs, since they have more settings than it shows side by side."""
+    for each that leaves out runs, since they have more settings than it shows side by side, or audits unread."""
     known = {name: shown for name in scenario.figures if (shown := entry(name).shown) is not None}
     rows = {run_id: _row(run) for run_id, run in scenario.runs_by_id.items()} if known else {}
     undrawable, partly_drawn = list[str](), list[str]()
@@ -347,6 +347,8 @@ def figures_to_mend(scenario: Scenario) -> tuple[list[str], list[str]]:
                 f"The figure {name} leaves runs out: {'; '.join(notes)} (at most {MOST_SETTINGS} settings side by "
                 f"side). Draw the others too: figures: [{name}, {label}], selections: {{{label}: {{KEY: VALUES}}}}."
             )
+    if "audit" in scenario.model_fields_set and not any("audit" in entry(name).needs for name in scenario.figures):
+        partly_drawn.append("The section audit is not read: no figure shows audits. Add audit to the figures.")
     return undrawable, partly_drawn
 
 

@@ -5,7 +5,9 @@ Imports nothing heavy: the configuration reads it. ``subjectdp.models.build`` bu
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from subjectdp.errors import expected, unknown
 
 Kind = Literal["image", "text", "vector"]
 
@@ -63,6 +65,14 @@ class ModelSpec:
     fixed_features: bool = False
     not_all_zero: tuple[str, ...] = ()
     not_both: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a kind that no data set has, or what is no parameter."""
+        if self.kind not in get_args(Kind):
+            raise unknown(f"kind of the model {self.builder}", self.kind, get_args(Kind))
+        for name, each in self.parameters.items():
+            if not isinstance(each, Parameter) or not isinstance(each.default, int):
+                raise expected(f"{name} of the model {self.builder}", each, "a Parameter, of a whole number or a bool")
 
 
 def _lstm_parameters(size: int) -> dict[str, Parameter]:

@@ -84,8 +84,7 @@ def upright(images: Tensor) -> Tensor:
 
 
 def _block(channels: int, width: int, kernel: int) -> list[nn.Module]:
-    convolution = nn.Conv2d(channels, width, kernel, padding=kernel // 2, bias=False)
-    return [convolution, nn.GroupNorm(8, width), nn.ReLU()]
+    return [nn.Conv2d(channels, width, kernel, padding=kernel // 2, bias=False), nn.GroupNorm(8, width), nn.ReLU()]
 
 
 class PublicFeatures(nn.Module):
@@ -103,8 +102,7 @@ class PublicFeatures(nn.Module):
         self.constant = constant
         with torch.device("meta"):  # draws no weights
             self.net = network()
-        own = {name: tensors[f"net.{name}"].float() for name in self.net.state_dict()}
-        self.net.load_state_dict(own, assign=True)
+        self.net.load_state_dict({name: tensors[f"net.{name}"].float() for name in self.net.state_dict()}, assign=True)
         freeze(self.net)
         self.register_buffer("projection", tensors["projection"].float(), persistent=False)
         self.register_buffer("mean", tensors["mean"].float(), persistent=False)

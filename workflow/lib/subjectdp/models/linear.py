@@ -36,8 +36,7 @@ class Logistic(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """φ(x): (B, weights of a class), each row of norm at most 1 (for an image of zeros the direction is 0)."""
-        pixels = F.avg_pool2d(images, self.pool).flatten(1)
-        directions = F.normalize(pixels, dim=1)
+        directions = F.normalize(F.avg_pool2d(images, self.pool).flatten(1), dim=1)
         return torch.cat([directions, torch.ones_like(directions[:, :1])], dim=1) / LIPSCHITZ
 
     def forward(self, images: Tensor) -> Tensor:

@@ -125,8 +125,7 @@ def averages(side: int, scales: int, resolution: int) -> Tensor:
     size, step = side // factor, 2**scales // factor
     kept = np.arange(1, side // 2**scales - 1) * step
     shift = (kept[:, None] - np.arange(size)) % size
-    matrix = average[shift[:, None, :, None], shift[None, :, None, :]]
-    return _float32(matrix.reshape(len(kept) ** 2, size**2).T)
+    return _float32(average[shift[:, None, :, None], shift[None, :, None, :]].reshape(len(kept) ** 2, size**2).T)
 
 
 def _float32(values: NDArray[np.float64]) -> Tensor:

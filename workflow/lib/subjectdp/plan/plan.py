@@ -310,12 +310,12 @@ class PlanSettings:
 class SiloSchedule:
     """What one silo does: sampling, steps and noise (all public)."""
 
-    items: int
-    subjects: int
-    sampling_probability: float
-    max_items_per_subject: int  # 0: not known, so that no ε of a subject can be given
-    steps_per_round: int  # noised steps
-    noise_multiplier: float  # noise std / clip_norm on the sum, before the division; 0: no noise
+    items: NaturalNumber
+    subjects: NaturalNumber
+    sampling_probability: Probability
+    max_items_per_subject: NaturalNumber  # 0: not known, so that no ε of a subject can be given
+    steps_per_round: Count  # noised steps
+    noise_multiplier: NonNegative  # noise std / clip_norm on the sum, before the division; 0: no noise
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
     fused_steps: int = 1  # local steps that one noised step is made of, each with its part of the clip norm
 
@@ -333,7 +333,7 @@ class PrivacyPlan:
     settings: PlanSettings
     rounds: int  # executed rounds, after the horizontal rule
     silos: tuple[SiloSchedule, ...]
-    silos_per_subject: int
+    silos_per_subject: Count
     cap_enforced: bool
     group_noise_multipliers: tuple[tuple[float, ...], ...] = ()  # per silo: σ_Z for Z = 1, 2, ...
     prediction: Prediction | None = None  # the noise is that of more subjects than the run has

@@ -28,8 +28,8 @@ from subjectdp.plan.plan import (
 if TYPE_CHECKING:
     from subjectdp.config.sections import TrainingConfig
 
-LEAST_NOISE = 1e-5
-"""Smallest noise multiplier that is accounted for, and the smallest that a calibration gives."""
+LEAST_NOISE, MOST_NOISE = 1e-5, 1e9
+"""Noise multipliers that are accounted for, and that a calibration gives: beyond, no grid holds the losses."""
 
 _SETTINGS = TypeAdapter(PlanSettings)
 
@@ -79,8 +79,8 @@ def _silos(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator
 
 def _noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPError]:
     given, updates = settings.noise_multiplier, mechanism.clipping is Clipping.PER_UPDATE
-    if given is not None and 0 < given < LEAST_NOISE:  # below, ε is in the billions: no accountant's grid holds it
-        yield expected("privacy.noise_multiplier", given, f"at least {LEAST_NOISE} (or 0 for no noise)")
+    if given not in (None, 0) and not LEAST_NOISE <= given <= MOST_NOISE:
+        yield expected("privacy.noise_multiplier", given, f"at least {LEAST_NOISE} and at most {MOST_NOISE:g} (or 0)")
     if settings.mode is not AccountingMode.SOUND and (mechanism.beyond_papers or updates):
         chosen = f"algorithm.name is {mechanism.algorithm}" if mechanism.beyond_papers else "joint.clipping is update"
         allowed = f"sound when {chosen} (no paper of this project publishes it)"

@@ -101,8 +101,7 @@ def _minutes(manifests: Iterable[Mapping[str, Any]], sources: ResultSources) -> 
         if file.stem in sources.jobs:
             rows = [json.loads(line) for line in file.read_text().splitlines()]
             seconds.setdefault(file.parent.name.replace("_", " "), []).append(sum(float(row["s"]) for row in rows))
-    stages = [(stage, len(each), sum(each) / 60) for stage, each in seconds.items()]
-    return sorted(stages, key=lambda stage: -stage[2])
+    return sorted([(stage, len(each), sum(each) / 60) for stage, each in seconds.items()], key=lambda stage: -stage[2])
 
 
 def _verdicts(scores: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:
@@ -118,8 +117,7 @@ def _verdicts(scores: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:
 def _caption(path: Path, config: Mapping[str, Any], rule: str) -> str:
     environment = Environment(trim_blocks=True, lstrip_blocks=True)
     job = SimpleNamespace(config=config, rule=rule)
-    text = environment.from_string(path.read_text()).render(snakemake=job)
-    return str(publish_parts(text, writer="html")["body"])
+    return str(publish_parts(environment.from_string(path.read_text()).render(snakemake=job), writer="html")["body"])
 
 
 def _facts(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:

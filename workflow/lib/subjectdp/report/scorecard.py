@@ -4,6 +4,7 @@ One row per target, in the order of the targets' file; targets that nothing in t
 is :func:`subjectdp.report.targets.judge`, described in docs/findings.md.
 """
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,8 +135,7 @@ def measure_sampling(target: Target, statistics: pd.DataFrame) -> Measured | Non
     scale = f"{dataset_name(setting.dataset)}, {len(part):,} mini-batches drawn at the paper's setting"
     if target.metric == "largest_group_mode":
         mode = float(values.mode().iloc[0])
-        share = 100 * float((values == mode).mean())
-        return Measured.exact(mode, scale, note=f"in {share:.1f} % of the mini-batches")
+        return Measured.exact(mode, scale, note=f"in {100 * float((values == mode).mean()):.1f} % of the mini-batches")
     mean, half = float(values.mean()), _NORMAL * float(values.std()) / math.sqrt(len(values))
     means = statistics.groupby("setting", observed=True)[column].mean()
     others = [s for s in comparison_settings() if s.name == f"{names[0]}_{s.sizes}" and s.name in means]
@@ -275,8 +275,7 @@ def published_runs(runs: pd.DataFrame) -> pd.DataFrame:
         unit=select.claimed_units(runs),
         words=steps.map(select.steps_words),
     )
-    everywhere = table["silos_per_subject"] == table["silos"]
-    return table[(table["mode"] == AccountingMode.AS_PUBLISHED.value) & everywhere]
+    return table[(table["mode"] == AccountingMode.AS_PUBLISHED.value) & (table["silos_per_subject"] == table["silos"])]
 
 
 def choose_side(
@@ -329,8 +328,7 @@ def _by_local_steps(
         return rows
     kept: pd.DataFrame
     if setting.local_steps == "most":
-        swept = rows["step_rank"].nunique() > 1
-        kept = rows[rows["step_rank"] == rows["step_rank"].max()] if swept else rows[:0]
+        kept = rows[rows["step_rank"] == rows["step_rank"].max()] if rows["step_rank"].nunique() > 1 else rows[:0]
         return kept
     kept = rows[rows["local_steps"] == setting.local_steps]
     if beside is not None:
@@ -355,6 +353,10 @@ def is_at_setting(row: pd.Series, setting: Setting, metric: str) -> bool:
         return row["source"] == "upstream" and not row["trimmed"]
     if metric == "items_per_subject":
         return _agrees(row, setting, "subjects")
+    chosen = json.loads(row["setting"])  # no paper caps a subject, or evaluates on a part of the test items
+    own = chosen["partition"].get("max_items_per_subject"), chosen["training"].get("evaluation_items")
+    if own != (None, None):
+        return False
     private = row["unit"] != ""
     names = [name for name in _SETTLES_TRAINING if private or name not in ("epsilon", "delta")]
     return all(_agrees(row, setting, name) for name in (*_SETTLES_DATA, *names))

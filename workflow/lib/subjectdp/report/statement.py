@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, UndefinedError
 from matplotlib.backends.backend_pdf import FigureCanvasPdf, PdfPages
 from matplotlib.figure import Figure
 
-from subjectdp.errors import expected
+from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import atomic_path, write_text
 from subjectdp.places import STATEMENT_SUFFIXES
 from subjectdp.plan.plan import PrivacyPlan
@@ -70,14 +70,17 @@ def most_found(epsilon: float, delta: float, false_alarms: float = FALSE_ALARMS)
 
 def statement_sections(plan: PrivacyPlan, privacy: Mapping[str, Any], of: str) -> list[Section]:
     """The page on a plan with its statements (``accounting.statements``); ``of`` names the run in the text."""
-    unit, record = _main(privacy)
-    told = {"plan": plan, "privacy": privacy, "of": of, "unit": unit, "record": record, "false_alarms": FALSE_ALARMS}
-    if record["epsilon"] is not None:
-        told["guess"] = best_guess(record["epsilon"], record["delta"])
-        told["found"] = most_found(record["epsilon"], record["delta"])
     environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["percent"] = _percent
-    text = environment.from_string(_TEXT.read_text(encoding="utf-8")).render(told)
+    try:
+        unit, record = _main(privacy)
+        told = {"plan": plan, "privacy": privacy, "of": of, "unit": unit, "record": record}
+        if record["epsilon"] is not None:
+            told["guess"] = best_guess(record["epsilon"], record["delta"])
+            told["found"] = most_found(record["epsilon"], record["delta"])
+        text = environment.from_string(_TEXT.read_text(encoding="utf-8")).render(told, false_alarms=FALSE_ALARMS)
+    except (KeyError, TypeError, UndefinedError) as problem:
+        raise DataError(f"The record of {of} is damaged: {problem}. Remove it and run the workflow again.") from problem
     sections: list[Section] = []
     for block in re.split(r"\n\s*\n", text.strip()):
         line = " ".join(block.split())

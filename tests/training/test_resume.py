@@ -21,14 +21,15 @@ from training.small_world import outcome, resumed_after
 
 ROUNDS, STEPS = 5, 6  # local steps: two at each of three silos
 STATEMENTS = run_module._privacy
+UNDISTURBED: dict[str, dict[str, Any]] = {}  # by what changes the settings
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_statements")]
 
 
 class World:
-    """A data set and partition, and runs on it."""
+    """A data set and partition of all tests, and a test's own runs on it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, shared: Path, name: str) -> None:
+        self.shared, self.folder = shared, shared / name
         self.lines: list[str] = []
 
     def train(
@@ -40,7 +41,15 @@ class World:
             self.lines.append(line)
             report(line)
 
-        return small_world.train(self.folder, name, settings(every, **changes), both)
+        return small_world.train(self.shared, f"{self.folder.name}/{name}", settings(every, **changes), both)
+
+    def undisturbed(self, **changes: Any) -> dict[str, Any]:
+        """What a run that nothing stops ends with, the same for every test."""
+        if (key := repr(changes)) not in UNDISTURBED:
+            folder = self.train("undisturbed", every=False, **changes)
+            assert resumed_after(folder) == []
+            UNDISTURBED[key] = outcome(folder)
+        return UNDISTURBED[key]
 
     def killed(self, name: str, round_: int, **changes: Any) -> None:
         small_world.killed(round_, lambda report: self.train(name, report, **changes))
@@ -59,9 +68,14 @@ def one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records.secrets, "token_bytes", lambda size: bytes(range(1, size + 1)))
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("world")
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(shared: Path) -> World:
+    return World(shared, f"test{len(list(shared.iterdir()))}")
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -102,16 +116,14 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.long
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_a_run_killed_twice_ends_bit_identical(world: World, changes: dict[str, Any]) -> None:
-    undisturbed = world.train("undisturbed", every=False, **changes)
     world.killed("killed", 2, **changes)
     world.killed("killed", 4, **changes)
     folder = world.train("killed", **changes)
-    assert outcome(folder) == outcome(undisturbed)
+    assert outcome(folder) == world.undisturbed(**changes)
     rounds = json.loads((folder / "manifest.json").read_text())["rounds_executed"]
     assert rounds == ROUNDS
     # sparse evaluation: the report that kills comes with the second and fourth round all the same
     assert resumed_after(folder) == [1, 3]
-    assert resumed_after(undisturbed) == []
     assert not (folder / "checkpoints").exists() and not (folder / ".lock").exists()
 
 
@@ -131,13 +143,12 @@ def test_a_run_killed_once_states_the_same_epsilon_and_another_seed_ends_otherwi
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_between_rounds_makes_a_last_checkpoint(world: World, signum: int) -> None:
-    undisturbed = world.train("undisturbed", every=False)
     with pytest.raises(Stopped, match="checkpoint after round 3 written; start again to go on") as stopped:
         world.train("stopped", small_world.at_round(3, lambda: os.kill(os.getpid(), signum)), every=False)
     assert stopped.value.exit_status == 128 + signum
     assert not (world.folder / "stopped/manifest.json").exists()
     folder = world.train("stopped", every=False)
-    assert resumed_after(folder) == [3] and outcome(folder) == outcome(undisturbed)
+    assert resumed_after(folder) == [3] and outcome(folder) == world.undisturbed()
 
 
 def signal_at_check(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:
@@ -189,7 +200,7 @@ def test_a_signal_while_the_results_are_written_loses_none(world: World, monkeyp
         changed.setattr(run_module.Recorder, "write", interrupted)
         stopped = world.train("stopped", every=False)
     assert signal.getsignal(signal.SIGTERM) == before, "as it was, also after a signal"
-    assert outcome(stopped) == outcome(world.train("whole", every=False))
+    assert outcome(stopped) == world.undisturbed()
 
 
 def last_two(world: World) -> tuple[Path, Path]:
@@ -224,10 +235,7 @@ DAMAGE = {
     "empty": (lambda file: change(file, lambda content: b""), "truncated or was changed"),
     "removed": (Path.unlink, "cannot be read"),
     "half a description": (description(lambda text: text[:-7]), "not the whole description"),
-    "another round in the description": (
-        description(lambda text: text.replace(b'"round": 3', b'"round": 2')),
-        "was changed",
-    ),
+    "another round in the description": (description(lambda t: t.replace(b'"round": 3', b'"round": 2')), "was changed"),
     "another accuracy in the description": (description(wrong_metric), "was changed"),
     "another round's description": (
         lambda file: shutil.copy(file.with_name("round-0000002.json"), file.with_suffix(".json")),
@@ -241,31 +249,28 @@ DAMAGE = {
 def test_a_damaged_checkpoint_is_refused_and_the_previous_one_used(
     world: World, damage: Callable[[Path], object], reason: str
 ) -> None:
-    undisturbed = world.train("undisturbed", every=False)
     world.killed("run", 4)
     damage(last_two(world)[1])
     folder = world.train("run")
     refusals = [line for line in world.lines if line.startswith("checkpoint refused: ")]
     assert len(refusals) == 1 and reason in refusals[0] and "round-0000003" in refusals[0]
-    assert resumed_after(folder) == [2] and outcome(folder) == outcome(undisturbed)
+    assert resumed_after(folder) == [2] and outcome(folder) == world.undisturbed()
 
 
 def test_two_damaged_checkpoints_mean_a_new_start(world: World) -> None:
-    undisturbed = world.train("undisturbed", every=False)
     world.killed("run", 4)
     for file in last_two(world):
         flip_a_bit(file)
     folder = world.train("run")
     assert sum("refused" in line for line in world.lines) == 2
-    assert resumed_after(folder) == [] and outcome(folder) == outcome(undisturbed)
+    assert resumed_after(folder) == [] and outcome(folder) == world.undisturbed()
 
 
 def test_a_checkpoint_of_other_settings_is_refused(world: World) -> None:
-    undisturbed = world.train("undisturbed", every=False, seed=1)
     world.killed("run", 3)
     folder = world.train("run", seed=1)
     assert any("refused" in line and "belongs to another run" in line for line in world.lines)
-    assert resumed_after(folder) == [] and outcome(folder) == outcome(undisturbed)
+    assert resumed_after(folder) == [] and outcome(folder) == world.undisturbed(seed=1)
 
 
 def test_a_checkpoint_of_other_data_code_or_versions_is_refused(world: World) -> None:

@@ -88,7 +88,7 @@ def test_secrets_are_new_and_whole(tmp_path: Path) -> None:
 
 def test_a_secret_that_the_disk_shows_to_others_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
-    monkeypatch.setattr(records.os, "open", lambda path, flags, mode: opened(path, flags, 0o644))
+    monkeypatch.setattr(records.os, "open", lambda path, flags, *_, **more: opened(path, flags, 0o644, **more))
     before = os.umask(0o022)  # whatever the process has
     try:
         with pytest.raises(StorageError, match="readable by others"):

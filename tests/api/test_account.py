@@ -1,7 +1,5 @@
 """``account`` and ``calibrate`` against dp-accounting's own accountants, and their errors."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Counts of items: what is read, and which line of a bad table an error names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path

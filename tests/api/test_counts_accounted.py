@@ -1,7 +1,5 @@
 """What is read from counts: who the worst person is, and what is conditional on it."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace

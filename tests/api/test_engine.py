@@ -1,7 +1,5 @@
 """``SubjectPrivacyEngine`` against loops over items in float64, and every misuse of the loop."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What caps cost, the ε of a person by what they have, silos by size, epochs; the schedule without tuning."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

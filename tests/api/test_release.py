@@ -1,7 +1,5 @@
 """One release a round for each person over all silos, of modules of anyone's."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import warnings

@@ -1,7 +1,5 @@
 """``init``: from a table to a scenario that trains, with an ε for each person."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

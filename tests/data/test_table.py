@@ -1,7 +1,5 @@
 """Tables as people and programs write them: each is read as it was meant, or refused by name with the remedy."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from pathlib import Path

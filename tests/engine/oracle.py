@@ -1,7 +1,5 @@
 """An independent oracle: one item at a time, float64, plain autograd; and modules in a line."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Models of any shape: clipped sums of items and of subjects beside a float64 loop over single items."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The clipping engine against a float64 loop over items."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

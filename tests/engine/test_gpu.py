@@ -1,7 +1,5 @@
 """The engine and the public API on a GPU: skipped where there is none."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

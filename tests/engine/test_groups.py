@@ -1,7 +1,5 @@
 """Groups clipped as one, padding and overflow, against a float64 loop over items."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Norms of long vectors, which sums of float32 squares get wrong, and the compiled softmax, against float64."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What the trial of a model and a loss finds: those that mix items are refused, by name where that is known."""
 
-from __future__ import annotations
-
 import copy
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """A federation in one process: the simulation's bits, and a silo that lets nobody exceed its people's budget."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """A silo's table, the example's files, the socket of a silo's process, and kill -9: one release a round."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

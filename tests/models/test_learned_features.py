@@ -1,7 +1,5 @@
 """Features learned from synthetic characters, public English, random strokes: where they come from, what they know."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page for an ethics board: its numbers, its warnings, and its three formats."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

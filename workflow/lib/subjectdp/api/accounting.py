@@ -1,7 +1,5 @@
 """ε of a federation from its counts, the noise for an ε, what caps cost, and the ε of a person with so much."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a loader's ``collate_fn`` makes of items: each must be there by itself, whatever the others are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

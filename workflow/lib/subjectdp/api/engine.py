@@ -1,7 +1,5 @@
 """``SubjectPrivacyEngine``: private training of any module of torch, and ``clip_sum``, its clipped sums alone."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Mini-batches that are drawn as the privacy plan says: each item, or each subject, by a coin of its own."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """One private step at a time: draw, forward, loss, backward with noise, optimizer.step(). No other order releases."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 The rounds are those of the algorithms ``subject_release`` and ``uldp_fl`` themselves, run by :mod:`subjectdp.training`.
 """
 
-from __future__ import annotations
-
 import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence

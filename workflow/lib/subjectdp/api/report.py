@@ -1,7 +1,5 @@
 """What accounting answers: a guarantee for each unit of privacy, with its assumptions."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ for plain SGD on a linear head that starts from public data, with features of me
 were chosen on generated writers (``benchmarks/untuned_rule.py`` of commit d061a81): they cost nobody any privacy.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from itertools import chain

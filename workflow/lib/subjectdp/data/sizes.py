@@ -3,8 +3,6 @@
 Imports nothing heavy: the sizes are asked for each time a scenario is read.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

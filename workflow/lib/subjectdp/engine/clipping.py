@@ -5,8 +5,6 @@ to the layers' outputs. From these gradients and its inputs each layer computes 
 gradients and then their weighted sum. No per-item gradient of a large layer is formed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass

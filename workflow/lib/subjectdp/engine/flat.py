@@ -1,7 +1,5 @@
 """A model whose parameters are views of one flat vector: averaging, noise and updates are vector operations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 from typing import TypeAlias

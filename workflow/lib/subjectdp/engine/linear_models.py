@@ -8,8 +8,6 @@ for softmax, errors and norms. torch takes a dozen calls for it, longer than wha
 polynomial is that of Cephes (Moshier), single precision.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

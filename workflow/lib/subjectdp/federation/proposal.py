@@ -5,8 +5,6 @@ is the settings of a run and public constants; a silo makes the privacy plan fro
 counted: a silo with fewer or more items draws each with the plan's probability all the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ the same bits if it had answered before; the server gives up after ``wait_minute
 sees the silos' releases and public constants, and needs no trust.
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 import time

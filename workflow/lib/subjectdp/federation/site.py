@@ -1,7 +1,5 @@
 """A silo's own file, and its own data: read, compared with what the federation calls an item, and capped."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """How this machine's other processes reach a silo. Light: Flower starts a process for each message."""
 
-from __future__ import annotations
-
 from multiprocessing.connection import Client
 from pathlib import Path
 

@@ -5,8 +5,6 @@ page's text, so that no type is smaller than 7 points in print. Each algorithm h
 colour-blind readers), marker and line everywhere, so that a figure is readable in grey.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence

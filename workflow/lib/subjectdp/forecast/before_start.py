@@ -6,8 +6,6 @@ of the files at hand, LEAF's, or those of ``data.expected`` and ``data.embedded`
 submitting process and again in each job. Nothing heavy is imported: the Snakefile reads this file.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

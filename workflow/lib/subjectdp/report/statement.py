@@ -5,8 +5,6 @@ the unit, ε and δ, the trust model, what is public, and what lies outside. The
 written as Markdown, as HTML and as PDF.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap

@@ -3,8 +3,6 @@
 Optimisers are post-processing of what a silo has noised, but not of a sum over silos.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass, field

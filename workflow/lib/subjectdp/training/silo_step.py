@@ -3,8 +3,6 @@
 Last, two sums that the engine does not make: of single subjects' clipped updates, and of items' rounded gradients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cached_property

@@ -56,7 +56,7 @@ class _Trickle(io.BytesIO):
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(USERS, OTHER, st.sampled_from([None, 1]), st.booleans(), st.integers(1, 40))
 def test_the_stream_gives_what_the_standard_library_gives(
     users: dict[str, Any], other: dict[str, Any], indent: int | None, ascii_only: bool, step: int

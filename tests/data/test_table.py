@@ -180,12 +180,12 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
 @pytest.mark.slow
 def test_inspecting_a_wide_table_prints_few_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "wide.csv"
-    names = [f"level{number}" for number in range(784)]
-    rows = [["outcome", *names], *([word, *["0.5"] * 784] for word in ("well", "ill") * 5)]
+    names = [f"level{number}" for number in range(300)]
+    rows = [["outcome", *names], *([word, *["0.5"] * 300] for word in ("well", "ill") * 5)]
     path.write_text("\n".join(",".join(row) for row in rows))
     assert main(["inspect", "table", "--path", str(path), "--label", "outcome"]) == 0
     printed = capsys.readouterr().out
-    assert "784: level0 ... level783" in printed and "['ill', 'well']" in printed
+    assert "300: level0 ... level299" in printed and "['ill', 'well']" in printed
     assert max(map(len, printed.splitlines())) < 100
 
 

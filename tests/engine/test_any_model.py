@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import subjectdp
-from engine.oracle import Code, check_clip_sum, cross_entropy
+from engine.oracle import Code, check_clip_sum, cross_entropy, tried_already
 from subjectdp.engine.batches import Grouping
 from subjectdp.engine.clipping import Clip, ClippingEngine
 from subjectdp.engine.flat import FlatParameters
@@ -490,7 +490,8 @@ def test_mixed_precision(name: str) -> None:
         except RuntimeError as problem:  # torch has no LSTM of bfloat16 for a processor without AVX-512
             pytest.skip(f"plain torch cannot either: {problem}")
         total = subjectdp.clip_sum(model, inputs, TARGETS, clip_norm)
-        without = subjectdp.clip_sum(model, inputs[1:], TARGETS[1:], clip_norm)
+        with tried_already():
+            without = subjectdp.clip_sum(model, inputs[1:], TARGETS[1:], clip_norm)
     assert all(value.dtype is torch.float32 for value in total.values())
     moved = torch.cat([(total[name] - without[name]).flatten() for name in total]).double()
     assert 0.9 * clip_norm < float(moved.norm()) < 1.0001 * clip_norm

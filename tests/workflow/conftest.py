@@ -34,8 +34,9 @@ class Project:
 
     def process(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """As :meth:`snakemake`, always in a process of its own and whatever its exit status."""
+        python = _environment_of(self.root) / os.path.relpath(sys.executable, sys.prefix)
         return subprocess.run(
-            [sys.executable, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments],
+            [python, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments],
             cwd=self.root,
             env={**os.environ, **self._environment, **environment},
             stdout=subprocess.PIPE,
@@ -49,8 +50,14 @@ class Project:
         return {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(self.root / ".cache")}
 
 
+def _environment_of(root: Path) -> Path:
+    """The path of the environment has spaces, as a person's folders may have."""
+    return root.parent / f"environment of {root.name}"
+
+
 def copy_project(target: Path) -> Project:
     """Copies what a run needs (no results, no environment) into the new folder ``target``."""
+    _environment_of(target).symlink_to(sys.prefix)
     return Project(copy_parts(target))
 
 

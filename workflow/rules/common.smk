@@ -17,6 +17,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.jobs import Job
 from snakemake.logging import logger
+from snakemake.script import PythonScript
 
 # A graph of thousands of jobs keeps millions of objects alive; with Python's defaults the garbage collector takes a sixth
 # of a dry run's time.
@@ -85,6 +86,13 @@ def checked(read, *arguments):
 # Snakemake has one number of retries for all errors. One that no retry mends would wait in the queue three times.
 Job.restart_times = property(
     lambda job: (0 if any(map(would_fail_again, job.log)) else job.rule.restart_times)
+)
+
+
+# Snakemake starts a script by a shell, and does not quote the path of its interpreter: a space would end it.
+execute_unquoted = PythonScript._execute_cmd
+PythonScript._execute_cmd = lambda script, command, **given: execute_unquoted(
+    script, command.replace("{py_exec} ", "{py_exec:q} "), **given
 )
 
 

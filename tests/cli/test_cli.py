@@ -199,7 +199,7 @@ def test_version_and_help(capsys: Captured) -> None:
 
 def test_as_a_module_and_into_a_closed_pipe() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow" / "lib")}
-    command = f"{sys.executable} -m subjectdp scenario {SCENARIOS / 'paper.yaml'} --json | head -1"
+    command = f"'{sys.executable}' -m subjectdp scenario '{SCENARIOS / 'paper.yaml'}' --json | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=True)
     assert (done.stdout, done.stderr) == ("{\n", "")
 

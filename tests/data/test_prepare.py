@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -80,11 +81,13 @@ def test_leaf_json(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", GENERATED)
-def test_what_is_generated_becomes_a_federation(tmp_path: Path, dataset: str) -> None:
+def test_what_is_generated_becomes_a_federation(tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each generator and reader: counted as inspected, called synthetic, every item in one part or dropped."""
     data, facts = options(dataset, "embedded"), DATASETS[dataset]
     meta = _run(tmp_path, data)
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.mkdtemp(dir=tmp_path))
     seen = json.loads(json.dumps(inspect_source(data)))
+    assert not list(tmp_path.glob("*.json")), "nothing is written beside the scratch folder"
     assert meta["synthetic"] is seen["synthetic"] is True and meta["counts"].items() <= seen.items()
     assert meta["own_subjects"] == facts.own_subjects and (seen["users"] == 3 or facts.own_subjects)
     prepared = tmp_path / "data" / "key" / "prepared"

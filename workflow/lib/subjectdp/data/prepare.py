@@ -129,10 +129,11 @@ def inspect_source(data: DataConfig) -> dict[str, Any]:
     into a temporary folder. FEMNIST's images are hashed but not decoded.
     """
     with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "data", "source")  # hashes go beside the data folders
         if data.path is None and data.source == Source.EMBEDDED:
-            fetch_sources(data, Path(temporary))
+            fetch_sources(data, folder)
         started = time.monotonic()
-        content = read_source(data, Path(data.path or temporary), decode=False)
+        content = read_source(data, folder if data.path is None else Path(data.path), decode=False)
     check_content(content)
     fraction = held_out(data.dataset, data.test_fraction)
     counts = count_content(content, fraction)

@@ -47,6 +47,8 @@ _LONGEST_LIST = 1200
 
 def in_words(value: object) -> str:
     """``repr(value)`` on one line, cut where it is long; its type's name where it has no repr (a giant number)."""
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        value = value.item()  # type: ignore[attr-defined]
     try:
         text = repr(str(value) if isinstance(value, StrEnum) else value)
     except (ValueError, RecursionError):

@@ -71,9 +71,10 @@ def test_a_figure_is_refused_only_for_what_it_neither_shows_nor_chooses(
 def test_a_figure_that_leaves_settings_out_says_so_before_training() -> None:
     epsilons: dict[str, Any] = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.epsilon": [*range(1, 9)]}
     assert not figures_to_mend(scenario_of({**epsilons, "privacy.epsilon": [1, 2]}, "figure1"))[1]
+    assert not figures_to_mend(scenario_of({**epsilons, "privacy.epsilon": [5, 8]}, "figure1"))[1], "FedAvg has 4"
     (told,) = figures_to_mend(scenario_of(epsilons, "figure1", "cost"))[1]
     assert told.startswith(
-        "The figure figure1 leaves runs out: FEMNIST: only ε = 4 shown (at most 6 settings side by side)."
+        "The figure figure1 leaves runs out: FEMNIST: only ε = 1 shown (at most 6 settings side by side)."
     )
     assert "selections: {figure1-LABEL: {KEY: VALUES}}" in told
 

@@ -41,8 +41,7 @@ class ModelError(SubjectDPError):
     """A model that does not fit the data or holds a layer that private training cannot use."""
 
 
-_LONGEST_VALUE = 300
-_LONGEST_LIST = 1200
+_LONGEST_VALUE, _LONGEST_LIST = 300, 1200
 
 
 def in_words(value: object) -> str:

@@ -54,9 +54,7 @@ def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, emp
             raise expected(f"columns of {path}", sorted(present), f"with {', '.join(missing)}", DataError)
         frame = pd.read_parquet(path, columns=wanted if only else None)
     except (pyarrow.lib.ArrowInvalid, OSError) as problem:
-        raise expected(
-            str(path), str(problem), "a whole parquet file; remove it and run the workflow again", DataError
-        ) from problem
+        raise expected(str(path), str(problem), "a whole parquet file; remove it and run again", DataError) from problem
     seal = frame.attrs.pop(SEAL, None)  # which pandas keeps when a changed table is written again
     if seal is not None and not only and seal != _digest(frame):
         raise DataError(f"{path} was changed after it was written. Remove it and run the workflow again.")
@@ -76,9 +74,7 @@ def read_json(path: Path | str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as problem:
-        raise expected(
-            str(path), str(problem), "whole JSON; remove it and run the workflow again", DataError
-        ) from problem
+        raise expected(str(path), str(problem), "whole JSON; remove it and run again", DataError) from problem
     if not isinstance(content, dict):
         raise expected(str(path), type(content).__name__, "a JSON object", DataError)
     return content

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from subjectdp.algorithms.base import Algorithm, LocalStep, Step
+from subjectdp.algorithms.base import DP_SGD, Algorithm, LocalStep, RoundRule, SiloTask, Step, declare
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.auditing import conformance
 from subjectdp.auditing.conformance import RARE, check, check_sampling, plans
 from subjectdp.cli.main import main
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import AccountingMode, DivisorRule, PrivacyPlan
+from subjectdp.plan.plan import AccountingMode, Clipping, DivisorRule, PrivacyPlan
 from subjectdp.training import silo_step
 
 pytestmark = pytest.mark.slow
@@ -130,6 +130,17 @@ def draws_by_itself(step: LocalStep) -> Tensor:
     return (total + std * torch.randn(total.shape)) / step.divisor(step.sample_batch())
 
 
+def whole_multiplier(step: LocalStep) -> Tensor:
+    """Right at the σ of 2 that is tried, no noise at a σ below 1."""
+    batch = step.sample_batch()
+    return step.add_noise(step.clipped_sum(batch), int(step.noise_multiplier(batch))) / step.divisor(batch)
+
+
+def less_for_many_alike(step: LocalStep) -> Tensor:
+    total = step.clipped_sum(step.sample_batch())
+    return noisy(step, total, 0.25 if total.norm() > 6 * conformance.CLIP else 1.0)
+
+
 def says_nothing_of_anybody(step: LocalStep) -> Tensor:
     return noisy(step, step.clipped_sum(step.sample_batch(), factor=lambda norm: 0 * norm))
 
@@ -149,6 +160,8 @@ def says_nothing_of_anybody(step: LocalStep) -> Tensor:
         ("local_item_dp", leaves_the_last_weights_bare, "noise: 10 of 4000 coordinates have none"),
         ("local_item_dp", draws_by_itself, "the same round gives something else later"),
         ("local_item_dp", says_nothing_of_anybody, "an item: moved the un-noised sum by 0 C"),
+        ("local_item_dp", whole_multiplier, "noise: not 0.2 times as much"),
+        ("local_item_dp", less_for_many_alike, "divisor: not public"),
         ("local_item_dp", own_divisor, "divisor: not public"),
         ("local_item_dp", no_noise_for_nobody, "noise: a step on an empty mini-batch has none"),
         ("local_item_dp", the_same_noise, "noise: Gaussian"),
@@ -158,6 +171,17 @@ def says_nothing_of_anybody(step: LocalStep) -> Tensor:
 )
 def test_a_planted_flaw_fails(name: str, local_step: Any, said: str) -> None:
     assert any(text.startswith(said) for text in failed(with_step(name, local_step)))
+
+
+def test_silos_of_unequal_size_may_release_their_updates() -> None:
+    updates = replace(DP_SGD, clipping=Clipping.PER_UPDATE)
+    rule = RoundRule(
+        lambda step: step.gradient_sum(step.sample_batch()) / step.divisor(step.sample_batch()),
+        silo_task=SiloTask.NOISY_UPDATE,
+        of_updates=True,
+    )
+    own = declare("mine", "Mine", replace(DP_SGD, reference="a paper"), rounds=(rule,), of_updates=updates, reads=())
+    assert failed(replace(own, mechanisms=())) == []
 
 
 def test_a_server_whose_noise_is_too_small_fails() -> None:

@@ -204,6 +204,7 @@ PIXELS |= {True: "true and false", 10**400: "pixels|numbers"}
         *((_two(num_samples=[number, 1]), "num_samples of 'a'") for number in (True, 81)),
         (_two(users=[1, "b"]), "names .text. only"),
         (_two(users=["a"], num_samples=[2]), "different users"),
+        (_two(users=["a", "b", "a"], num_samples=[2, 2, 2]), r"or one twice: \['a'\]"),
         (_two(num_samples=[2]), "equal length"),
         (_two(num_samples=[2, 2]), "num_samples of 'b'"),
         (_two(users=None), "the lists users and num_samples"),

@@ -9,6 +9,7 @@ from yte import process_yaml
 
 from forecast.runs import PAPER, SHAKESPEARE, SHORT, run_of
 from subjectdp.config import Scenario, load_scenario, load_scenario_from_mapping
+from subjectdp.config.fingerprint import source_content
 from subjectdp.errors import ConfigError
 from subjectdp.figures.catalogue import FIGURES, entry
 from subjectdp.forecast.before_start import (
@@ -24,7 +25,9 @@ from subjectdp.forecast.before_start import (
     unread_variables,
     work_of,
 )
+from subjectdp.io.atomic import write_json
 from subjectdp.models.catalogue import MODELS
+from subjectdp.places import prepared_file
 
 CLIP_NORMS = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [0.1, 0.2, 1, 2, 3, 4, 5], "seed": [0, 1]}
 
@@ -71,11 +74,28 @@ def test_a_figure_is_refused_only_for_what_it_neither_shows_nor_chooses(
 def test_a_figure_that_leaves_settings_out_says_so_before_training() -> None:
     epsilons: dict[str, Any] = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.epsilon": [*range(1, 9)]}
     assert not figures_to_mend(scenario_of({**epsilons, "privacy.epsilon": [1, 2]}, "figure1"))[1]
+    assert not figures_to_mend(scenario_of({**epsilons, "privacy.epsilon": [5, 8]}, "figure1"))[1], "FedAvg has 4"
     (told,) = figures_to_mend(scenario_of(epsilons, "figure1", "cost"))[1]
     assert told.startswith(
-        "The figure figure1 leaves runs out: FEMNIST: only ε = 4 shown (at most 6 settings side by side)."
+        "The figure figure1 leaves runs out: FEMNIST: only ε = 1 shown (at most 6 settings side by side)."
     )
     assert "selections: {figure1-LABEL: {KEY: VALUES}}" in told
+
+
+def test_data_that_other_runs_of_their_name_were_not_trained_on_are_told(tmp_path: Path) -> None:
+    """Two tables of one name in two folders, as of two hospitals, have the same runs."""
+    table, results = tmp_path / "t.csv", str(tmp_path / "results")
+    table.write_text("who,x,y\na,1,0\na,2,1\n")
+    data = {"source": "table", "path": str(table), "label": "y", "subject": "who"}
+    run = {"data": data, "partition": {"silos": 1}, "training": {"batch_size": 1}}
+    scenario = load_scenario_from_mapping({"name": "own", "run": run, "figures": ["cost"]})
+    ((key, config),) = scenario.datasets_by_key.items()
+    made = {"input_fingerprint": {"content": source_content(config, results), "code": ""}}
+    write_json(prepared_file(key, "meta.json", results), made)
+    assert check_before_start(scenario, results) == []
+    table.write_text("who,x,y\na,1,0\na,2,0\n")
+    (told,) = check_before_start(scenario, results)
+    assert told.startswith(f"{table} is not what {results}/data/{key} was made from: the runs that are there")
 
 
 def test_a_section_of_audits_that_no_figure_shows_is_told() -> None:

@@ -102,6 +102,9 @@ def test_all_runs_that_will_not_start_are_told_and_the_command_says_so(tmp_path,
     told = said(capsys, *command, code=1).replace("\n", " ")
     assert pd.read_csv(tmp_path / "results/refused/plan.csv")["epsilon_sound_subject"].isna().all()
     assert "2 of 2 runs will not start (FedAvg on femnist, UserLDP on femnist): Expected" in told
+    gone = {"source": "table", "path": "gone.csv", "label": "y", "subject": "who"}
+    (tmp_path / "refused.yaml").write_text(yaml.safe_dump({"name": "gone", "run": {"data": gone}, "figures": ["cost"]}))
+    assert "Expected data.path to be a file or folder that exists" in said(capsys, *command, code=1).replace("\n", " ")
 
 
 @pytest.mark.parametrize(

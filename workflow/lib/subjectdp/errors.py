@@ -41,12 +41,13 @@ class ModelError(SubjectDPError):
     """A model that does not fit the data or holds a layer that private training cannot use."""
 
 
-_LONGEST_VALUE = 300
-_LONGEST_LIST = 1200
+_LONGEST_VALUE, _LONGEST_LIST = 300, 1200
 
 
 def in_words(value: object) -> str:
     """``repr(value)`` on one line, cut where it is long; its type's name where it has no repr (a giant number)."""
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        value = value.item()  # type: ignore[attr-defined]
     try:
         text = repr(str(value) if isinstance(value, StrEnum) else value)
     except (ValueError, RecursionError):

@@ -236,9 +236,11 @@ def _federation(
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     addresses, facts = np.arange(len(items.owners), dtype=np.int32), {"counts": {"subjects": COUNTS.shape[1]}}
     plan = replace(plan, silos=silos)
+    if noise != NOISE:
+        plan = with_noise_multipliers(plan, [silo.noise_multiplier * noise / NOISE for silo in silos])
     return Federation(
         rule=_restricted(audited.round_rule(plan)),
-        plan=plan if noise else with_noise_multipliers(plan, [0.0] * SILOS),
+        plan=plan,
         partition=Partition(addresses, items.owners.astype(np.int32), offsets, none, none, facts),
         data=items,  # type: ignore[arg-type]
         engine=engine(FlatParameters(_KnownGradient(items.gradients.shape[1]))),
@@ -258,12 +260,12 @@ class _Bench:
         gradients[: SILOS if self.local else 1, 0] = CLIP / 10
         self.probe = _Items(gradients, np.arange(SILOS), np.arange(SILOS))
         # what a gradient of length 1 becomes before it is clipped: rate (1) times steps, over the silo's divisor
-        clipping, silo, length = plan.mechanism.clipping, plan.silos[0], 1.0
+        clipping, answer = plan.mechanism.clipping, self._seen(self.probe, 0.0, engine=_WithoutFactors)
+        length = torch.ones(len(answer))
         if clipping is Clipping.PER_UPDATE:
-            length = silo.steps_per_round / silo.divisor
+            length = torch.tensor([silo.steps_per_round / silo.divisor for silo in plan.silos[: len(answer)]])
         elif clipping is Clipping.PER_SUBJECT_UPDATE:
-            length = plan.settings.subject.local_steps
-        answer = self._seen(self.probe, 0.0, engine=_WithoutFactors)
+            length *= plan.settings.subject.local_steps
         self.scale = (answer.norm(dim=1) / (CLIP / 10 * length)).unsqueeze(1)
 
     def _seen(
@@ -299,6 +301,10 @@ class _Bench:
         drawn = torch.cat(rows).double().numpy() / math.sqrt(2 if several else 1)
         if bare := int((drawn == 0).any(axis=0).sum()):
             yield Check(False, f"noise: {bare} of {PARAMETERS} coordinates have none")
+        for share in (0.2, 50.0):  # the same draws, whose σ was not rounded, squared or cut off
+            again = (at.release(self.probe, share * NOISE) - at.release(self.probe)) / share
+            if not torch.allclose(again, rows[0], rtol=1e-2, atol=1e-2):
+                yield Check(False, f"noise: not {share:g} times as much where the plan's σ is")
         measured = float(np.sqrt(np.mean(drawn**2)))
         near = abs(measured / stated - 1) <= _Z / math.sqrt(2 * drawn.size)
         yield Check(near, f"noise: σ of the sum is {measured:.3f}, the plan says {stated:.3f}")
@@ -312,9 +318,10 @@ class _Bench:
     def divisor(self) -> Check:
         """The noise of a release must not know the data: the same draw, on other data and on an empty mini-batch."""
         world, empty = _world(), self._with_silos(sampling_probability=1e-12)
-        seen = ((self, self.probe), (self, world), (self, world.kept(world.owners == 1)), (empty, world))
-        lengths = torch.stack([(at.release(x, NOISE) - at.release(x)).norm(dim=1) for at, x in seen])
-        for length, words in ((lengths[0], "a release"), (lengths[3], "a step on an empty mini-batch")):
+        longest = replace(world, gradients=torch.eye(1, PARAMETERS).expand_as(world.gradients) * HUGE)  # as a sum
+        seen = [(self, x) for x in (self.probe, world, longest, world.kept(world.owners == 1))]
+        lengths = torch.stack([(at.release(x, NOISE) - at.release(x)).norm(dim=1) for at, x in (*seen, (empty, world))])
+        for length, words in ((lengths[0], "a release"), (lengths[-1], "a step on an empty mini-batch")):
             if not length.all():
                 return Check(False, f"noise: {words} has none")
         if (change := float((lengths / lengths[0] - 1).abs().max())) <= 0.01:

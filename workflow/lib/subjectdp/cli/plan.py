@@ -5,7 +5,7 @@ import sys
 
 from subjectdp.cli.parser import Line, add_json, add_results
 from subjectdp.config import load_scenario
-from subjectdp.forecast.before_start import figures_to_mend
+from subjectdp.forecast.before_start import figures_to_mend, replaced_runs
 from subjectdp.forecast.plan_report import plan_scenario
 from subjectdp.io.printing import print_json
 
@@ -28,4 +28,6 @@ def plan(options: argparse.Namespace) -> int:
         print_json(frame.to_dict("records"))
     else:
         print(text, end="")
+    for told in replaced_runs(scenario, options.results):
+        print(told, file=sys.stderr)
     return 1 if frame["problem"].notna().any() or any(figures_to_mend(scenario)[0]) else 0

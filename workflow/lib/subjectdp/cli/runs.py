@@ -1,6 +1,7 @@
 """``subjectdp scenario`` lists a scenario's runs, ``runs`` those of a results folder; ``show``: one of them, or two."""
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from subjectdp.config import RunConfig, Scenario, load_scenario
 from subjectdp.config.run import settings_apart, settings_read
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
-from subjectdp.forecast.before_start import check_before_start
+from subjectdp.forecast.before_start import check_before_start, replaced_runs
 from subjectdp.io.printing import clock, flattened, print_json, print_pairs, print_table
 from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE
 
@@ -40,8 +41,10 @@ def runs(options: argparse.Namespace) -> int:
     names = {*ALGORITHMS, *(f"{known}:{each}" for known in ALGORITHMS for each in algorithm(known).variants if each)}
     if options.algorithm not in (None, *names):  # a mistake, not an empty list
         raise unknown("algorithm", options.algorithm, names)
-    results, runs = Path(options.results), load_scenario(options.scenario).runs if options.scenario else None
-    found = recorded_runs(results) if runs is None else (scenario_run(run, results) for run in runs)
+    results, scenario = Path(options.results), load_scenario(options.scenario) if options.scenario else None
+    found = recorded_runs(results) if scenario is None else (scenario_run(run, results) for run in scenario.runs)
+    for told in () if scenario is None else replaced_runs(scenario, options.results):
+        print(told, file=sys.stderr)
     listed = [run for run in found if _fits(run, options)]
     if options.json:
         print_json([vars(run) for run in listed])

@@ -14,6 +14,7 @@ import codecs
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,9 +74,8 @@ class Users:
             raise DataError(f"{name}: expected the lists users and num_samples, of equal length.")
         if not all(isinstance(user, str) for user in listed):
             raise DataError(f"{name}: the list users must hold names (text) only.")
-        if len(set(listed)) != len(listed) or set(listed) != counts.keys():
-            different = in_words(sorted(set(listed) ^ counts.keys())[:3])
-            raise DataError(f"{name}: users and user_data list different users (for instance {different}).")
+        if odd := sorted((Counter(listed) - Counter(counts.keys())) | (Counter(counts.keys()) - Counter(listed))):
+            raise DataError(f"{name}: users and user_data list different users, or one twice: {in_words(odd[:3])}.")
         for user, number in zip(listed, declared, strict=True):
             surplus = number - counts[user] if type(number) is int else None
             if surplus == _GAP and self.kind == TEXT:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
@@ -227,7 +228,7 @@ class _Columns:
         if large.any():
             place = int(np.argmax(large))
             cell = in_words(self.frame[name].iloc[place])
-            raise DataError(f"{self._where(place, name)}: expected a number, got {cell}.")
+            raise DataError(f"{self._where(place, name)}: expected a number below {_LARGEST_NUMBER:g}, got {cell}.")
         if name in self.options.ranges:
             least, largest = self.options.ranges[name]
             values = ((values - least) / (largest - least)).clip(0.0, 1.0)
@@ -299,7 +300,7 @@ def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, di
         for level in file.relative_to(path).parts[:-1] if path.is_dir() else ():
             key, equals, value = level.partition("=")
             if equals and key not in part.columns:
-                part[key] = value
+                part[key] = None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)  # as its writers name it
         if silo_by_file and FILE not in part.columns:
             part[FILE] = Path(re.sub(r"\.gz$", "", file.name, flags=re.IGNORECASE)).stem
             silos.append(person(part[FILE].iloc[0], "a silo", str(file)) if len(part) else file.name)

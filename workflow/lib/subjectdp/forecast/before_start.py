@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from subjectdp import places
 from subjectdp.algorithms.registry import algorithm
+from subjectdp.config.fingerprint import input_fingerprint, source_content
 from subjectdp.config.messages import error_located_in, raise_all
 from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.config.run import RunConfig
@@ -279,13 +280,13 @@ _SLACK = 1.1  # by which a silo may be larger than the expected number of items 
 def check_before_start(
     scenario: Scenario, results: str = places.RESULTS, files: Sequence[Path | str] = ()
 ) -> list[str]:
-    """A line for each figure that leaves out runs. ConfigError, with places in ``files``, for problems of data or
-    partitions not yet made, or of a figure."""
+    """A line for each figure that leaves out runs, and for data that were changed. ConfigError, with places in
+    ``files``, for problems of data or partitions not yet made, or of a figure."""
     undrawable, partly_drawn = figures_to_mend(scenario)
     problems = [*_missing_paths(scenario, results), *_large_batches(scenario, results), *undrawable]
     with error_located_in(files):
         raise_all(problems)
-    return partly_drawn
+    return [*partly_drawn, *replaced_runs(scenario, results)]
 
 
 def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
@@ -293,6 +294,17 @@ def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
         prepared = Path(places.prepared_file(key, "meta.json", results)).is_file()
         if data.path is not None and not prepared and not Path(data.path).exists():
             yield str(expected("data.path", data.path, "a file or folder that exists"))
+
+
+def replaced_runs(scenario: Scenario, results: str = places.RESULTS) -> Iterator[str]:
+    """A line for each file or folder of data that is not what the prepared data of its name were made from."""
+    for key, data in scenario.datasets_by_key.items():
+        known = input_fingerprint(data, results).get("content") if data.source.in_place else None
+        if known is not None and known != source_content(data, results):
+            yield (
+                f"{data.path} is not what {places.data_dir(key, results)} was made from: the runs that are there were "
+                "trained on other data of this name, and are trained again in their place. To keep both, rename one."
+            )
 
 
 def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import VECTOR, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
 from subjectdp.data.store import load_prepared
-from subjectdp.errors import SubjectDPError
+from subjectdp.errors import SubjectDPError, expected
 from subjectdp.forecast import before_start
 from subjectdp.forecast.before_start import figures_to_mend
 from subjectdp.io.atomic import write_frame, write_text
@@ -219,11 +219,13 @@ def federation_of(run: RunConfig, results: str = places.RESULTS) -> tuple[Partit
     """The run's federation and where it comes from: :data:`PARTITION`, :data:`PREPARED` or :data:`COUNTS`.
 
     From prepared data it is the partition that the workflow will make, from expected counts one of subjects with the
-    mean number of items. DataError for corrupt files, ConfigError for an impossible partition.
+    mean number of items. DataError for corrupt files, ConfigError for an impossible partition or no counts.
     """
     if Path(places.partition_file(run.partition_id, "partition.json", results)).is_file():
         return load_partition(places.partition_dir(run.partition_id, results)), PARTITION
     if not Path(places.prepared_file(run.data_key, "meta.json", results)).is_file():
+        if run.data.source.in_place and not run.data.expected and not Path(run.data.path or "").exists():
+            raise expected("data.path", run.data.path, "a file or folder that exists: nothing else counts its people")
         return _predicted(run.model_dump_json(include={"seed", "data", "partition"})), COUNTS
     prepared = load_prepared(places.prepared_dir(run.data_key, results))
     if run.data.subjects is not None:

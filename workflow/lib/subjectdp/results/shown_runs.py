@@ -165,9 +165,10 @@ def shown_rows(rows: Sequence[Row], shown: Shown) -> tuple[list[int], list[str]]
     for dataset in datasets_in_order(rows[place]["dataset"] for place in candidates):
         part = [place for place in candidates if rows[place]["dataset"] == dataset]
         for column in _COLUMNS:
-            if column in shown.vary or len({rows[place][column] for place in part}) < 2:
+            values = [rows[place][column] for place in part if not _unread(rows[place], column)]
+            if column in shown.vary or len(set(values)) < 2:
                 continue
-            value = _preferred([rows[place][column] for place in part], column)
+            value = _preferred(values, column)
             kept = _at(rows, part, column, value)
             if len(kept) < len(part):
                 notes.append(f"{dataset_name(dataset)}: only {_words(column, value)} shown")

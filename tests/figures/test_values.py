@@ -63,7 +63,7 @@ def expect(rows: pd.DataFrame, shown: pd.Series) -> None:
 
 def changed(inputs: FigureInputs, column: str, of: dict[tuple[str, int], Any]) -> None:
     """Sets a column of the runs by (algorithm, seed)."""
-    runs = inputs.read_runs()
+    runs = pd.read_parquet(str(inputs.runs))
     for (algorithm, seed), value in of.items():
         runs.loc[(runs["algorithm"] == algorithm) & (runs["seed"] == seed), column] = value
     runs.to_parquet(str(inputs.runs))
@@ -190,7 +190,7 @@ def test_real_data_and_one_seed(tmp_path: Path) -> None:
 
 def test_a_run_that_learns_nothing_or_diverges_is_drawn(tmp_path: Path) -> None:
     inputs = collected(tmp_path, grid(["fed_avg", "user_ldp"], ["femnist"], [0], rounds=8))
-    rounds = inputs.read_rounds().assign(test_accuracy=0.0)
+    rounds = pd.read_parquet(str(inputs.rounds)).assign(test_accuracy=0.0)
     first = rounds["run_id"] == rounds["run_id"].iloc[0]
     rounds.loc[first & (rounds["round"] > 4), "test_loss"] = np.nan
     rounds.loc[~first, "test_loss"] = 5e6
@@ -334,7 +334,7 @@ def test_a_sweep_over_epsilon_is_shown_whole(tmp_path: Path) -> None:
     names = ("local_item_dp", "user_ldp")
     fakes = [Fake(n, seed=s, rounds=8, **at_epsilon(e)) for n in names for s in (0, 1) for e in (1.0, 4.0)]
     inputs = collected(tmp_path, [*grid(["fed_avg"], ["femnist"], [0, 1], rounds=8), *fakes])
-    runs = inputs.read_runs()
+    runs = pd.read_parquet(str(inputs.runs))
     private = runs["algorithm"] != "fed_avg"
     runs.loc[private, "epsilon_sound_subject"] = 10 * runs.loc[private, "epsilon"]
     runs.to_parquet(str(inputs.runs))

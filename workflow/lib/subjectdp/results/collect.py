@@ -4,7 +4,6 @@ A run with a missing, empty, truncated or foreign file is refused by name: no fi
 mini-batches than were computed. So is a table that is damaged or lacks a column.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 
 from subjectdp.data.statistics import all_settings
 from subjectdp.errors import DataError, expected
-from subjectdp.io.atomic import SEAL, is_intact, sha256_of, write_frame
+from subjectdp.io.atomic import is_intact, sha256_of, write_frame
 from subjectdp.results.select import choose_setting
 from subjectdp.results.shown_runs import MOST_SETTINGS, NO_IDS, Shown, run_label, setting_columns, settings_of
 
@@ -43,7 +42,7 @@ STATISTICS_COLUMNS = ("setting", "silo", "step", "items", "subjects", "largest_g
 def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, empty: bool = False) -> pd.DataFrame:
     """A parquet file as a frame; ``only`` reads just ``columns``.
 
-    Raises DataError naming the file if it is missing, damaged, changed, lacks a column, or, unless ``empty``, a row.
+    Raises DataError naming the file if it is missing, damaged, lacks a column, or, unless ``empty``, a row.
     """
     path, wanted = Path(path), list(columns)
     _require_file(path)
@@ -55,16 +54,9 @@ def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, emp
         frame = pd.read_parquet(path, columns=wanted if only else None)
     except (pyarrow.lib.ArrowInvalid, OSError) as problem:
         raise expected(str(path), str(problem), "a whole parquet file; remove it and run again", DataError) from problem
-    seal = frame.attrs.pop(SEAL, None)  # which pandas keeps when a changed table is written again
-    if seal is not None and not only and seal != _digest(frame):
-        raise DataError(f"{path} was changed after it was written. Remove it and run the workflow again.")
     if frame.empty and not empty:
         raise expected(str(path), "no rows", "a table with at least one row", DataError)
     return frame
-
-
-def _digest(table: pd.DataFrame) -> str:
-    return hashlib.sha256(table.to_csv(index=False).encode()).hexdigest()
 
 
 def read_json(path: Path | str) -> dict[str, Any]:
@@ -185,11 +177,9 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> p
         raise expected("runs to collect", names, "different run folders", DataError)
     table = pd.DataFrame([read_run(run) for run in runs], columns=RUN_COLUMNS)
     rounds = pd.concat([read_frame(run / "rounds.parquet", ROUND_COLUMNS) for run in runs], ignore_index=True)
-    steps = pd.concat(map(_step_counts, runs), ignore_index=True)
-    for name, each in {"rounds": rounds, "steps": steps, "runs": table}.items():
-        whole = each.copy()
-        whole.attrs[SEAL] = _digest(each)
-        write_frame(folder / f"{name}.parquet", whole)
+    write_frame(folder / "rounds.parquet", rounds)
+    write_frame(folder / "steps.parquet", pd.concat(map(_step_counts, runs), ignore_index=True))
+    write_frame(folder / "runs.parquet", table)
     return table
 
 

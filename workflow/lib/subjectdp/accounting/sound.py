@@ -68,9 +68,7 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
         return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
     silos = [_silo_run(plan, silo) for silo in range(len(plan.silos))]
     several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
-    drawn = plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(silos)
-    # no bound is known for integer noise and drawn silos
-    if drawn and plan.settings.noise_distribution is not NoiseDistribution.SKELLAM:
+    if _drawn_rounds(plan):
         held = plan.silos_per_subject if several else 1
         choices = [worst_of(silos)] if several else maximal(silos)
         return [(_drawn_steps(plan, silo, unit, held),) for silo in choices]
@@ -274,6 +272,12 @@ def _local_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, se
     return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)
 
 
+def _drawn_rounds(plan: PrivacyPlan) -> bool:
+    """Whether the draw of a round's silos counts. No bound is known for integer noise and drawn silos."""
+    drawn = plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(plan.silos)
+    return drawn and plan.settings.noise_distribution is not NoiseDistribution.SKELLAM
+
+
 def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int) -> MixtureSteps:
     """Rounds of drawn silos: of a subject's ``held`` silos, all as bad as ``silo``, a hypergeometric number takes part.
     Everybody knows which, and nobody's data decides over it (``events.Told``)."""
@@ -300,7 +304,8 @@ def _held_by_people(plan: PrivacyPlan, silos: list[SiloRun]) -> list[tuple[SiloR
 
 def silo_loss(plan: PrivacyPlan, silo: int, unit: PrivacyUnit) -> PrivacyLoss:
     """The loss of a unit (an item, or all data) of one silo, every noisy step of which is seen."""
-    return (_steps(plan, _silo_run(plan, silo), unit),)
+    run = _silo_run(plan, silo)
+    return (_drawn_steps(plan, run, unit, held=1) if _drawn_rounds(plan) else _steps(plan, run, unit),)
 
 
 def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:

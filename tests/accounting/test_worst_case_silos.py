@@ -137,7 +137,9 @@ def test_a_budget_is_spent_in_the_rounds_of_its_silos() -> None:
         assert moved <= 20 + 1e-9, "Σ over rounds of the squares"
     assert unit_epsilon(half, SUBJECT, True) == pytest.approx(unit_epsilon(fewer, SUBJECT, True), rel=1e-9)
     coins = replace(half, silos=tuple(replace(silo, sampling_probability=0.5) for silo in half.silos))
-    assert unit_losses(coins, SUBJECT, True)[0][0].steps == 40, "no proof under coins"
+    drawn = replace(half, settings=replace(half.settings, silo_choice=SiloChoice.RANDOM))
+    for each in (coins, drawn):
+        assert unit_losses(each, SUBJECT, True)[0][0].steps == 40, "no proof under coins, or for drawn silos"
 
 
 def test_calibration_is_for_the_worst_real_silos() -> None:

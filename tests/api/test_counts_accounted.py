@@ -10,6 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 import subjectdp
 from accounting.reference import by_dp_accounting, sampled_gaussian_event
+from accounting.test_subject_plans import gaussian_epsilon
 from subjectdp.api.counts import as_counts
 from subjectdp.api.schedule import _people
 from subjectdp.errors import ConfigError
@@ -89,6 +90,19 @@ def test_a_secure_sum_is_divided_by_one_constant(algorithm: str) -> None:
     report = subjectdp.account(shared, rows, schedule, 4.0)
     assert len({silo.divisor for silo in report.plan.silos}) == 1
     assert any("one public constant for all" in line for line in report.subject.assumptions)
+
+
+def test_unequal_noise_of_a_secure_sum_adds_up_in_squares() -> None:
+    """3² + 4² + 12² = 13², and of two silos a round at least 3² + 4² = 5²."""
+    shared = subjectdp.mechanism("local_item_dp", "secure_aggregation")
+    rows, noise = [(name, name, 1) for name in "abc"], {"a": 12.0, "b": 3.0, "c": 4.0}
+    schedule = subjectdp.Schedule(9, 1, sampling_probability=1.0)
+    report = subjectdp.account(shared, rows, schedule, noise)
+    assert report.item.epsilon == pytest.approx(gaussian_epsilon(3 / 13), rel=1e-6)
+    assert "multiplier 13 of the sum over silos (3 to 12 at each of 3)" in str(report)
+    turns = replace(schedule, silos_per_round=2, silo_choice="in_turn")  # six rounds each
+    found = subjectdp.account(shared, rows, turns, noise).item.epsilon
+    assert found == pytest.approx(gaussian_epsilon(6**0.5 / 5), rel=1e-6)
 
 
 @pytest.mark.parametrize(("q", "noise", "steps"), [(1e-5, 0.5, 300_000), (1e-6, 0.5, 1_000_000)])

@@ -106,10 +106,9 @@ Series = tuple[tuple[float, int, Shift], ...]  # noise over the common noise, re
 
 @dataclass(frozen=True)
 class Told(Shift):
-    """Series of releases of which one is drawn apart from the unit. The sensitivities and probabilities are those over
-    all draws. ``parts``: (probability, series)."""
+    """Series of releases, one of which is drawn apart from the unit; the atoms are those over all draws."""
 
-    parts: tuple[tuple[float, Series], ...]
+    parts: tuple[tuple[float, Series], ...]  # (probability, series)
 
     @classmethod
     def among(cls, parts: Iterable[tuple[float, Series]]) -> Shift:

@@ -125,17 +125,24 @@ def participants(plan: PrivacyPlan) -> int:
 
 
 def noise_copies(plan: PrivacyPlan) -> float:
-    """Noise of the sum over a round's silos, in units of one silo's noise multiplier.
+    """Noise of the sum over a round's silos, in units of the least noise multiplier of a silo.
 
     Independent noise adds up in variance (colluding silos' noise is taken off). In sound mode a trusted server adds
     its noise once to the sum; as CentralSubDP is published it noises each silo's average, outside the 1/B.
     """
     if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
-        return math.sqrt(participants(plan) - plan.settings.colluding_silos)
+        return _copies(plan, participants(plan) - plan.settings.colluding_silos)
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
         return 1.0
     mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
     return math.sqrt(participants(plan)) * expected_batch(plan.settings, mean)
+
+
+def _copies(plan: PrivacyPlan, count: int) -> float:
+    """Noise of the sum over the ``count`` silos that have the least."""
+    least = least_noise(plan.silos)
+    squares = sorted((silo.noise_multiplier / least) ** 2 if least > 0 else 1.0 for silo in plan.silos)
+    return math.sqrt(sum(squares[:count]))
 
 
 def least_noise(silos: Sequence[SiloSchedule]) -> float:
@@ -153,7 +160,7 @@ def shares(plan: PrivacyPlan) -> float:
     claimed = plan.settings.mode is AccountingMode.AS_PUBLISHED
     if mechanism.trust is not TrustModel.SECURE_AGGREGATION or not (claimed or noise_is_summed(plan)):
         return 1.0
-    return math.sqrt(participants(plan))
+    return _copies(plan, participants(plan))
 
 
 def noise_of_the_sum(plan: PrivacyPlan) -> float:

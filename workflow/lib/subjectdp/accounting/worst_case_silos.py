@@ -83,9 +83,7 @@ def composed_silos(
 
 
 def drawn_together(silos: Sequence[SiloRun], drawn: int, others: int) -> Iterator[tuple[float, list[SiloRun]]]:
-    """Chances of which of ``silos`` take part where ``drawn`` of them and of ``others`` do.
-    Silos of similar sampling probability count as one kind, as bad as the worst of them, until there are few outcomes.
-    """
+    """Chances of which of ``silos`` are ``drawn``, beside ``others``. Similar ones count as the worst of them."""
     alike = _rounded_up(silos)
     for likeness in _LIKENESS:
         kinds = Counter(alike if likeness == 1.0 else _merged(alike, likeness))

@@ -80,6 +80,9 @@ def test_silos_in_turn_and_silos_drawn() -> None:
     assert found() == drawn and found(silo_choice="in_turn") < drawn < found(silos_per_round=None)
     with pytest.raises(ConfigError, match="silo_choice"):
         found(silo_choice="drawn")
+    both = subjectdp.account("local_item_dp", [*rows, ("p0", "h1", 1)], schedule, 1.0)
+    assert both.statements["sound"]["subject"]["silos"] == 2, "of which one takes part in a round"
+    assert "drawn from the seed" not in str(both), "of software that we do not know"
 
 
 @pytest.mark.parametrize("algorithm", ["subject_sampling", "higrad_avg_dp:v3"])

@@ -176,6 +176,22 @@ def drawn_silos_of_a_subject_under_joint_noise(random: Random) -> Case:
     return replace(made, settings=drawn), SUBJECT, True, [[release]], 1.01
 
 
+def drawn_unequal_silos_of_a_subject(random: Random) -> Case:
+    """One silo takes part in a round, everybody knows which, and small silos draw their items more often."""
+    silos, rounds, k = int(random.integers(2, 6)), int(random.integers(3, 12)), int(random.integers(1, 4))
+    held, each = int(random.integers(1, silos + 1)), random.uniform(0.02, 0.9, silos)
+    sigma = _noise(random, k * each.max(), rounds)
+    made = plan(sound(plans.CAPPED), sigma, silos=silos, rounds=rounds, steps=1, k=k, held=held)
+    drawn = replace(made.settings, silos_per_round=1, silo_choice=SiloChoice.RANDOM)
+    unequal = tuple(replace(silo, sampling_probability=q) for silo, q in zip(made.silos, each, strict=True))
+    choices, far = [], 60 * sigma  # a move so long that nobody takes one silo for another
+    for some in combinations(each, held):
+        gone = {i * far: 1 / silos if i else 1 - held / silos for i in range(held + 1)}
+        there = {i * far + move: p / silos for i, q in enumerate(some, 1) for move, p in binomial(k, q).items()}
+        choices.append([Release({0.0: gone[0.0]} | there, sigma, rounds, gone)])
+    return replace(made, settings=drawn, silos=unequal), SUBJECT, True, choices, 1.01
+
+
 KINDS: tuple[Callable[[Random], Case], ...] = (
     item_of_capped_silos,
     subject_at_unequal_silos,
@@ -190,8 +206,9 @@ KINDS: tuple[Callable[[Random], Case], ...] = (
     one_silo_under_weights_by_items,
     subject_before_a_colluder,
     drawn_silos_of_a_subject_under_joint_noise,
+    drawn_unequal_silos_of_a_subject,
 )
-PLANS = 16 if os.environ.get("SUBJECTDP_FULL_TESTS") == "1" else 1  # of each kind: 208 in all
+PLANS = 16 if os.environ.get("SUBJECTDP_FULL_TESTS") == "1" else 1  # of each kind: 224 in all
 
 
 @pytest.mark.parametrize("number", range(PLANS))

@@ -116,7 +116,7 @@ def test_silos_in_turn_take_part_as_often_as_they_are_charged(silos: int) -> Non
 
 
 def test_silos_in_turn_need_less_noise_than_silos_drawn_at_random() -> None:
-    """4 of 16 silos, 100 rounds: an item is in 25 rounds, of which everybody knows which."""
+    """4 of 16 silos, 100 rounds: an item is in 25 rounds, or about so many, of which everybody knows which."""
     some = {"mode": SOUND, "silos_per_round": 4}
     found = [
         make_plan(sound(LOCAL_ITEM), facts(), settings(**some, silo_choice=choice)).silos[0].noise_multiplier
@@ -124,7 +124,7 @@ def test_silos_in_turn_need_less_noise_than_silos_drawn_at_random() -> None:
     ]
     quarter = make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND, rounds=25)).silos[0].noise_multiplier
     whole = make_plan(sound(LOCAL_ITEM), facts(), settings(mode=SOUND)).silos[0].noise_multiplier
-    assert found == pytest.approx([quarter, whole], rel=1e-9) and quarter < 0.65 * whole
+    assert found[0] == pytest.approx(quarter, rel=1e-9) and quarter < found[1] < 0.65 * whole
 
 
 def test_a_budget_is_spent_in_the_rounds_of_its_silos() -> None:
@@ -137,7 +137,9 @@ def test_a_budget_is_spent_in_the_rounds_of_its_silos() -> None:
         assert moved <= 20 + 1e-9, "Σ over rounds of the squares"
     assert unit_epsilon(half, SUBJECT, True) == pytest.approx(unit_epsilon(fewer, SUBJECT, True), rel=1e-9)
     coins = replace(half, silos=tuple(replace(silo, sampling_probability=0.5) for silo in half.silos))
-    assert unit_losses(coins, SUBJECT, True)[0][0].steps == 40, "no proof under coins"
+    drawn = replace(half, settings=replace(half.settings, silo_choice=SiloChoice.RANDOM))
+    for each in (coins, drawn):
+        assert unit_losses(each, SUBJECT, True)[0][0].steps == 40, "no proof under coins, or for drawn silos"
 
 
 def test_calibration_is_for_the_worst_real_silos() -> None:

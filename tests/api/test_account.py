@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 import subjectdp
 from accounting.reference import by_dp_accounting, items_of_a_subject
@@ -56,6 +58,18 @@ def test_calibration_for_another_unit_than_the_algorithms() -> None:
     assert asked.noise_multiplier == pytest.approx(own)
     item = subjectdp.calibrate("local_item_dp", FEW, CAPPED, epsilon=3.0, unit="item")
     assert max(item.noise_multipliers.values()) < own
+
+
+def test_the_noise_for_an_item_where_silos_take_part_in_some_of_the_rounds() -> None:
+    """Known to all, m of 30 rounds have an item's silo: δ is the mean of Gaussian mechanisms' of μ = √m/σ."""
+    schedule = subjectdp.Schedule(30, 1, sampling_probability=1.0, silos_per_round=1)
+    sigma = subjectdp.calibrate("local_item_dp", COUNTS, schedule, 2.0).noise_multiplier
+    rounds = np.arange(1, 31)
+    mu = np.sqrt(rounds) / sigma
+    deltas = stats.norm.cdf(mu / 2 - 2 / mu) - np.exp(2) * stats.norm.cdf(-mu / 2 - 2 / mu)
+    assert 0.97e-5 < stats.binom.pmf(rounds, 30, 0.5) @ deltas <= 1e-5
+    turns = replace(schedule, steps=None, sampling_probability=0.5, silo_choice="in_turn")
+    assert subjectdp.calibrate("subject_release", COUNTS, turns, 2.0, unit="item").item.epsilon <= 2.0
 
 
 def test_subjects_drawn_as_one() -> None:

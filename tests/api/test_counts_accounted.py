@@ -10,6 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 import subjectdp
 from accounting.reference import by_dp_accounting, sampled_gaussian_event
+from accounting.test_subject_plans import gaussian_epsilon
 from subjectdp.api.counts import as_counts
 from subjectdp.api.schedule import _people
 from subjectdp.errors import ConfigError
@@ -79,6 +80,9 @@ def test_silos_in_turn_and_silos_drawn() -> None:
     assert found() == drawn and found(silo_choice="in_turn") < drawn < found(silos_per_round=None)
     with pytest.raises(ConfigError, match="silo_choice"):
         found(silo_choice="drawn")
+    both = subjectdp.account("local_item_dp", [*rows, ("p0", "h1", 1)], schedule, 1.0)
+    assert both.statements["sound"]["subject"]["silos"] == 2, "of which one takes part in a round"
+    assert "drawn from the seed" not in str(both), "of software that we do not know"
 
 
 @pytest.mark.parametrize("algorithm", ["subject_sampling", "higrad_avg_dp:v3"])
@@ -89,6 +93,19 @@ def test_a_secure_sum_is_divided_by_one_constant(algorithm: str) -> None:
     report = subjectdp.account(shared, rows, schedule, 4.0)
     assert len({silo.divisor for silo in report.plan.silos}) == 1
     assert any("one public constant for all" in line for line in report.subject.assumptions)
+
+
+def test_unequal_noise_of_a_secure_sum_adds_up_in_squares() -> None:
+    """3² + 4² + 12² = 13², and of two silos a round at least 3² + 4² = 5²."""
+    shared = subjectdp.mechanism("local_item_dp", "secure_aggregation")
+    rows, noise = [(name, name, 1) for name in "abc"], {"a": 12.0, "b": 3.0, "c": 4.0}
+    schedule = subjectdp.Schedule(9, 1, sampling_probability=1.0)
+    report = subjectdp.account(shared, rows, schedule, noise)
+    assert report.item.epsilon == pytest.approx(gaussian_epsilon(3 / 13), rel=1e-6)
+    assert "multiplier 13 of the sum over silos (3 to 12 at each of 3)" in str(report)
+    turns = replace(schedule, silos_per_round=2, silo_choice="in_turn")  # six rounds each
+    found = subjectdp.account(shared, rows, turns, noise).item.epsilon
+    assert found == pytest.approx(gaussian_epsilon(6**0.5 / 5), rel=1e-6)
 
 
 @pytest.mark.parametrize(("q", "noise", "steps"), [(1e-5, 0.5, 300_000), (1e-6, 0.5, 1_000_000)])

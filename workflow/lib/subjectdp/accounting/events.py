@@ -101,29 +101,32 @@ class Turned(Shift):
         return sampled_gaussian(1.0, moved) if q >= 1.0 else cls((0.0, moved), (1.0 - q, q))
 
 
+Series = tuple[tuple[float, int, Shift], ...]  # noise over the common noise, releases with it, shift
+
+
 @dataclass(frozen=True)
 class Told(Shift):
-    """Shifts that are drawn apart from the unit. The sensitivities and probabilities are those over all draws.
-    ``parts``: (probability, releases, shift); a draw may decide over several releases with that shift."""
+    """Series of releases, one of which is drawn apart from the unit; the atoms are those over all draws."""
 
-    parts: tuple[tuple[float, int, Shift], ...]
+    parts: tuple[tuple[float, Series], ...]  # (probability, series)
 
     @classmethod
-    def among(cls, parts: Iterable[tuple[float, int, Shift]]) -> Shift:
-        """Of (probability, releases, shift); one release that is certain is no draw."""
-        drawn = tuple((float(weight), steps, shift) for weight, steps, shift in parts if weight > 0)
-        if len(drawn) == 1 and drawn[0][1] == 1:
-            return drawn[0][2]
-        values = (value for _, _, shift in drawn for value in shift.sensitivities)
-        whole = Shift.of(values, (weight * p for weight, _, shift in drawn for p in shift.probabilities))
+    def among(cls, parts: Iterable[tuple[float, Series]]) -> Shift:
+        """Of (probability, series); one release that is certain is no draw."""
+        drawn = tuple((float(weight), series) for weight, series in parts if weight > 0)
+        if len(drawn) == 1 and [each[:2] for each in drawn[0][1]] == [(1.0, 1)]:
+            return drawn[0][1][0][2]
+        shifts = [(weight / len(series), shift) for weight, series in drawn for _, _, shift in series]
+        values = (value for _, shift in shifts for value in shift.sensitivities)
+        whole = Shift.of(values, (weight * p for weight, shift in shifts for p in shift.probabilities))
         return cls(whole.sensitivities, whole.probabilities, drawn)
 
 
 @dataclass(frozen=True)
 class Joined(Shift):
-    """The worst of several series of releases. ``parts``: (noise over the common noise, releases, shift)."""
+    """The worst of several series of equal releases, each a part."""
 
-    parts: tuple[tuple[float, int, Shift], ...]
+    parts: Series
 
 
 def single_steps(sigma: float, shift: Shift) -> list[tuple[float, Shift]]:
@@ -137,7 +140,7 @@ def known_coin(shift: Shift) -> Shift:
     """The shift to somebody who knows whether the coin of a sampled (or turned) unit said yes."""
     still = Shift((0.0,), (1.0,))
     atoms = zip(shift.sensitivities, shift.probabilities, strict=True)
-    return Told.among((p, 1, still if value == 0.0 else sampled_gaussian(1.0, value)) for value, p in atoms)
+    return Told.among((p, ((1.0, 1, sampled_gaussian(1.0, value) if value > 0 else still),)) for value, p in atoms)
 
 
 @dataclass(frozen=True)
@@ -226,7 +229,8 @@ def unit_shift(clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, 
     if clipping is Clipping.PER_SUBJECT and own < k and sampling is SamplingMethod.POISSON:
         # alone it adds its subject's clipped mean (C), beside others it may reverse it; their coins are not its own
         beside = subject_sampling_probability(q, k - 1)
-        return Told.among(((1 - beside, 1, sampled_gaussian(q)), (beside, 1, sampled_gaussian(q, 2.0))))
+        alone, turned = (((1.0, 1, sampled_gaussian(q, moved)),) for moved in (1.0, 2.0))
+        return Told.among(((1 - beside, alone), (beside, turned)))
     # in the same digits as a claim's loss, so that both are accounted once
     if own == 1 and sampling is SamplingMethod.POISSON:
         return sampled_gaussian(q, _moved(clipping, sampling, unit, 1, k))

@@ -59,8 +59,8 @@ def step_chi_square(sigma: float, shift: Shift) -> float:
     """χ²(P‖Q) of one step, Σ_jl p_j p_l e^{s_j s_l/σ²} - 1, its loss' variance in the central limit; rough for a shared
     coin."""
     if isinstance(shift, Told):
-        squares = ((weight, steps, step_chi_square(sigma, part)) for weight, steps, part in shift.parts)
-        return float(sum(weight * np.expm1(steps * np.log1p(square)) for weight, steps, square in squares))
+        logs = [sum(n * np.log1p(step_chi_square(sigma * r, s)) for r, n, s in series) for _, series in shift.parts]
+        return float(sum(weight * np.expm1(log) for (weight, _), log in zip(shift.parts, logs, strict=True)))
     if isinstance(shift, Joined):
         return max(steps * step_chi_square(sigma * ratio, part) for ratio, steps, part in shift.parts)
     values, weights = np.asarray(shift.sensitivities) / sigma, np.asarray(shift.probabilities)

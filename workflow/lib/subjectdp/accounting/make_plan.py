@@ -87,7 +87,8 @@ def _sound(plan: PrivacyPlan, unit: PrivacyUnit) -> PrivacyPlan:
     silos = len(plan.silos)
     plan = with_noise_multipliers(plan, [1.0] * silos, by_size=False)
     summed = sound.noise_is_summed(plan)
-    if unit is not PrivacyUnit.SUBJECT and not summed:
+    # an item may turn its subject's parts at all silos where these are one release
+    if unit is not PrivacyUnit.SUBJECT and not summed and not plan.mechanism.shared_budget:
         losses = _near_ones_shared([sound.silo_loss(plan, silo, unit) for silo in range(silos)])
         return with_noise_multipliers(plan, published.noise_of_each(losses, plan.settings), by_size=False)
     sigma = _common_noise(plan, unit, sound.noise_copies(plan) if summed else 1.0)

@@ -37,7 +37,8 @@ def _dp() -> Any:
 def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     """dp-accounting's PrivacyLossDistribution of one step of any shift; pessimistic, add/remove adjacency."""
     if isinstance(shift, Told):
-        return _mixed([(weight, composed([(step_pld(sigma, s, grid), n)])) for weight, n, s in shift.parts], grid)
+        every = ((weight, [(step_pld(sigma * r, s, grid), n) for r, n, s in series]) for weight, series in shift.parts)
+        return _mixed([(weight, composed(steps)) for weight, steps in every], grid)
     if isinstance(shift, Joined):
         return _joined([composed([(step_pld(sigma * r, s, grid), n)]) for r, n, s in shift.parts], grid)
     if isinstance(shift, Turned):
@@ -101,7 +102,7 @@ def _turned_pld(sigma: float, shift: Turned, grid: float) -> Any:
 def largest_loss(sigma: float, shift: Shift) -> float:
     """The loss at an outcome that is ten standard deviations off: about the reach of a step's losses."""
     if isinstance(shift, Told):
-        return max(steps * largest_loss(sigma, part) for _, steps, part in shift.parts)
+        return max(sum(n * largest_loss(sigma * r, part) for r, n, part in series) for _, series in shift.parts)
     if isinstance(shift, Joined):
         return max(largest_loss(sigma * ratio, part) for ratio, _, part in shift.parts)
     values, weights = np.asarray(shift.sensitivities), np.log(shift.probabilities)

@@ -197,8 +197,11 @@ def mixture_divergence(order: float, sigma: float, shift: Shift) -> float:
     (1-a)·s_max and a·s_max, so the trapezoid rule converges faster than any power of the step.
     """
     if isinstance(shift, Told):
-        parts = [(math.log(weight), steps * mixture_divergence(order, sigma, s)) for weight, steps, s in shift.parts]
-        return float(np.logaddexp.reduce([weight + (order - 1) * own for weight, own in parts])) / (order - 1)
+        parts = [
+            math.log(weight) + (order - 1) * sum(n * mixture_divergence(order, sigma * r, s) for r, n, s in series)
+            for weight, series in shift.parts
+        ]
+        return float(np.logaddexp.reduce(parts)) / (order - 1)
     if isinstance(shift, Joined):
         return max(steps * mixture_divergence(order, sigma * r, part) for r, steps, part in shift.parts)
     if isinstance(shift, Turned):

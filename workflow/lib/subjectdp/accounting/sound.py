@@ -12,6 +12,7 @@ from subjectdp.accounting.epsilon import FINAL, coarse_bounds, epsilon_of, trunc
 from subjectdp.accounting.events import (
     MixtureSteps,
     PrivacyLoss,
+    Series,
     Shift,
     Told,
     Turned,
@@ -24,8 +25,10 @@ from subjectdp.accounting.events import (
 from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.renyi import quick_bounds
 from subjectdp.accounting.worst_case_silos import (
+    FEW_CHOICES,
     SiloRun,
     composed_silos,
+    drawn_together,
     maximal,
     meetings_in_turn,
     worst_case_silos,
@@ -68,12 +71,11 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
         return [(MixtureSteps(sigma, shift, _rounds_charged(plan, shift)),)]
     silos = [_silo_run(plan, silo) for silo in range(len(plan.silos))]
     several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
-    drawn = plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(silos)
-    # no bound is known for integer noise and drawn silos
-    if drawn and plan.settings.noise_distribution is not NoiseDistribution.SKELLAM:
-        held = plan.silos_per_subject if several else 1
-        choices = [worst_of(silos)] if several else maximal(silos)
-        return [(_drawn_steps(plan, silo, unit, held),) for silo in choices]
+    if _drawn_rounds(plan):
+        if not several:
+            return [(_drawn_steps(plan, [silo], unit),) for silo in maximal(silos)]
+        choices = _held_by_people(plan, silos) or worst_case_silos(silos, plan.silos_per_subject, FEW_CHOICES)
+        return [(_drawn_steps(plan, held, unit),) for held in choices]
     return (_summed_losses if summed else _local_losses)(plan, silos, unit, several)
 
 
@@ -123,17 +125,24 @@ def participants(plan: PrivacyPlan) -> int:
 
 
 def noise_copies(plan: PrivacyPlan) -> float:
-    """Noise of the sum over a round's silos, in units of one silo's noise multiplier.
+    """Noise of the sum over a round's silos, in units of the least noise multiplier of a silo.
 
     Independent noise adds up in variance (colluding silos' noise is taken off). In sound mode a trusted server adds
     its noise once to the sum; as CentralSubDP is published it noises each silo's average, outside the 1/B.
     """
     if plan.mechanism.trust is TrustModel.SECURE_AGGREGATION:
-        return math.sqrt(participants(plan) - plan.settings.colluding_silos)
+        return _copies(plan, participants(plan) - plan.settings.colluding_silos)
     if plan.mechanism.noise_rule is NoiseRule.CONSTANT:
         return 1.0
     mean = sum(silo.items for silo in plan.silos) / len(plan.silos)
     return math.sqrt(participants(plan)) * expected_batch(plan.settings, mean)
+
+
+def _copies(plan: PrivacyPlan, count: int) -> float:
+    """Noise of the sum over the ``count`` silos that have the least."""
+    least = least_noise(plan.silos)
+    squares = sorted((silo.noise_multiplier / least) ** 2 if least > 0 else 1.0 for silo in plan.silos)
+    return math.sqrt(sum(squares[:count]))
 
 
 def least_noise(silos: Sequence[SiloSchedule]) -> float:
@@ -151,7 +160,7 @@ def shares(plan: PrivacyPlan) -> float:
     claimed = plan.settings.mode is AccountingMode.AS_PUBLISHED
     if mechanism.trust is not TrustModel.SECURE_AGGREGATION or not (claimed or noise_is_summed(plan)):
         return 1.0
-    return math.sqrt(participants(plan))
+    return _copies(plan, participants(plan))
 
 
 def noise_of_the_sum(plan: PrivacyPlan) -> float:
@@ -274,20 +283,24 @@ def _local_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, se
     return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)
 
 
-def _drawn_steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit, held: int) -> MixtureSteps:
-    """Rounds of drawn silos: of a subject's ``held`` silos, all as bad as ``silo``, a hypergeometric number takes part.
-    Everybody knows which, and nobody's data decides over it (``events.Told``)."""
-    shift, steps = _shift(plan, silo.schedule, unit), releases(plan, silo.schedule)
-    summed, still, parts = noise_is_summed(plan), Shift((0.0,), (1.0,)), list[tuple[float, int, Shift]]()
-    sigma = least_noise(plan.silos) * noise_copies(plan) if summed else silo.schedule.noise_multiplier
-    total = still
-    for count in range(min(held, participants(plan)) + 1):
-        chance = float(_stats().hypergeom.pmf(count, len(plan.silos), held, participants(plan)))
-        together = total if summed else (shift if count else still)
-        parts.append((chance, 1 if summed or not count else count * steps, together))
-        total = total.convolve(shift) if summed and held > 1 else shift
-    missing = 1.0 - sum(weight for weight, _, _ in parts)
-    parts[-1] = (max(0.0, parts[-1][0] + missing), *parts[-1][1:])
+def _drawn_rounds(plan: PrivacyPlan) -> bool:
+    """Whether the draw of a round's silos counts. No bound is known for integer noise and drawn silos."""
+    drawn = plan.settings.silo_choice is SiloChoice.RANDOM and participants(plan) < len(plan.silos)
+    return drawn and plan.settings.noise_distribution is not NoiseDistribution.SKELLAM
+
+
+def _drawn_steps(plan: PrivacyPlan, held: Sequence[SiloRun], unit: PrivacyUnit) -> MixtureSteps:
+    """Rounds of drawn silos: some of those that hold the unit take part. Everybody knows which, and nobody's data
+    decides over it (``events.Told``)."""
+    summed, still = noise_is_summed(plan), Shift((0.0,), (1.0,))
+    sigma = least_noise(plan.silos) * noise_copies(plan) if summed else held[0].schedule.noise_multiplier
+    parts = list[tuple[float, Series]]()
+    for chance, silos in drawn_together(held, participants(plan), len(plan.silos) - len(held)):
+        runs = [_steps(plan, silo._replace(rounds=1), unit) for silo in silos]
+        series = tuple((each.noise_multiplier / sigma, each.steps, each.shift) for each in merged(runs))
+        if summed or not runs:
+            series = ((1.0, 1, reduce(Shift.convolve, (each.shift for each in runs), still)),)
+        parts.append((chance, series))
     return MixtureSteps(sigma, Told.among(parts), plan.rounds)
 
 
@@ -300,7 +313,8 @@ def _held_by_people(plan: PrivacyPlan, silos: list[SiloRun]) -> list[tuple[SiloR
 
 def silo_loss(plan: PrivacyPlan, silo: int, unit: PrivacyUnit) -> PrivacyLoss:
     """The loss of a unit (an item, or all data) of one silo, every noisy step of which is seen."""
-    return (_steps(plan, _silo_run(plan, silo), unit),)
+    run = _silo_run(plan, silo)
+    return (_drawn_steps(plan, [run], unit) if _drawn_rounds(plan) else _steps(plan, run, unit),)
 
 
 def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:

@@ -280,13 +280,12 @@ def _certifying(plan: PrivacyPlan) -> Accountant:
 
 
 def _conditions(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> dict[str, Any]:
-    held = min(plan.silos_per_subject, sound.participants(plan)) if every_silo else 1
     fixed = plan.settings.sampling is SamplingMethod.FIXED_BATCH_SIZE
     adjacency = Adjacency.REPLACE if unit is PrivacyUnit.SILO else Adjacency.ADD_REMOVE
     return {
         "delta": plan.settings.delta,
         "unit": str(unit),
-        "silos": held,
+        "silos": plan.silos_per_subject if every_silo else 1,
         "adjacency": str(adjacency) + (" with a fixed batch size" if fixed else ""),
         "sampling": str(plan.settings.sampling),
         "clipping": str(plan.mechanism.clipping),
@@ -334,7 +333,7 @@ def _public_facts(plan: PrivacyPlan, unit: PrivacyUnit) -> Iterable[str]:
             yield "the largest number of silos of a subject was read from the data and is taken as public"
     if sound.participants(plan) < len(plan.silos):
         drawn = plan.settings.silo_choice is SiloChoice.RANDOM
-        yield f"which silos take part in a round is public: {'drawn from the seed' if drawn else 'in turn'}"
+        yield f"which silos take part in a round is public: {'drawn uniformly at random' if drawn else 'in turn'}"
 
 
 def _assumptions_of_summing(plan: PrivacyPlan) -> Iterable[str]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,8 @@ _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the
 _LIKENESS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5, math.inf)  # factors for merging silos, if there are many
 _MOST_ENUMERATED = 20_000
 _MOST_CHOICES = 200  # that are accounted for one sum
-_FEW_CHOICES = 12  # that compose silo by silo
+FEW_CHOICES = 12  # that compose silo by silo
+_MOST_OUTCOMES = 64  # of the draw of a round's silos
 _TOLERATED = 1e-3  # of δ
 _MOST_KINDS = 200
 
@@ -32,7 +33,7 @@ class SiloRun(NamedTuple):
     rounds: int
 
 
-def worst_case_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun, ...]]:
+def worst_case_silos(silos: Sequence[SiloRun], count: int, most: int = _MOST_CHOICES) -> list[tuple[SiloRun, ...]]:
     """Choices of ``count`` of the silos, such that any choice is no worse than one of them.
 
     One is left out if another silo that is at least as bad in every respect could take a place in it. Where many are
@@ -44,8 +45,8 @@ def worst_case_silos(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun
     for likeness in _LIKENESS:
         kinds = Counter(alike if likeness == 1.0 else _merged(alike, likeness))
         if len(kinds) <= _MOST_KINDS:
-            choices = list(islice(_choices(sorted(kinds, key=_badness, reverse=True), kinds, count), _MOST_CHOICES + 1))
-            if len(choices) <= _MOST_CHOICES:
+            choices = list(islice(_choices(sorted(kinds, key=_badness, reverse=True), kinds, count), most + 1))
+            if len(choices) <= most:
                 return choices
     return [(worst_of(alike),) * count]
 
@@ -60,7 +61,7 @@ def composed_silos(
     kept by composition. Few choices are written out one by one.
     """
     alike = _rounded_up(silos)
-    if math.comb(len(alike), count) <= _FEW_CHOICES:
+    if math.comb(len(alike), count) <= FEW_CHOICES:
         return list(dict.fromkeys(merged(map(run, some)) for some in combinations(alike, count)))
     losses = _Losses(run, alike, delta / count)
     left: list[SiloRun] = []  # the worst of all that are no larger than the place
@@ -79,6 +80,21 @@ def composed_silos(
         return MixtureSteps(base, Joined(shift.sensitivities, shift.probabilities, parts), 1)
 
     return [merged(map(joined, places[-count:]))]
+
+
+def drawn_together(silos: Sequence[SiloRun], drawn: int, others: int) -> Iterator[tuple[float, list[SiloRun]]]:
+    """Chances of which of ``silos`` are ``drawn``, beside ``others``. Similar ones count as the worst of them."""
+    alike = _rounded_up(silos)
+    for likeness in _LIKENESS:
+        kinds = Counter(alike if likeness == 1.0 else _merged(alike, likeness))
+        ranges = [range(min(copies, drawn) + 1) for copies in kinds.values()]
+        if math.prod(map(len, ranges)) <= _MOST_OUTCOMES:
+            break
+    whole = math.comb(len(silos) + others, drawn)
+    for counts in product(*ranges):
+        if (left := drawn - sum(counts)) >= 0:
+            ways = math.prod(map(math.comb, kinds.values(), counts)) * math.comb(others, left)
+            yield ways / whole, [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
 
 
 def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list[list[tuple[int, int]]]:

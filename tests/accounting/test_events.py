@@ -63,6 +63,7 @@ def test_subject_sampling_probability() -> None:
         (Clipping.PER_SUBJECT, POISSON, SUBJECT, 3, (0, 1)),
         (Clipping.PER_SUBJECT, POISSON, ITEM, 3, (0, 1, 2)),
         (Clipping.PER_SUBJECT, FIXED, SUBJECT, 3, (0, 3, 5, 7)),
+        (Clipping.PER_SUBJECT, FIXED, SUBJECT, 1, (0, 3)),  # a person with one item, beside others with several
         (Clipping.PER_BATCH, POISSON, SUBJECT, 3, (0, 2)),
         (Clipping.PER_BATCH, FIXED, SUBJECT, 3, (0, 2)),
         (Clipping.PER_BATCH, POISSON, SILO, 3, (0, 2)),

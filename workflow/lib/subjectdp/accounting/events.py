@@ -261,15 +261,15 @@ def _moved(clipping: Clipping, sampling: SamplingMethod, unit: PrivacyUnit, j: i
     if clipping is Clipping.PER_BATCH:
         return 2.0
     fixed = sampling is SamplingMethod.FIXED_BATCH_SIZE
-    if clipping is Clipping.PER_ITEM or k == 1:
-        # With one item per subject the three clipping rules give the same sum.
+    if clipping is Clipping.PER_ITEM or (k == 1 and not (fixed and clipping is Clipping.PER_SUBJECT)):
+        # A subject of one item gives the same sum by the three clipping rules.
         return 2.0 * j if fixed else float(j)
     if clipping is Clipping.PER_ITEM_SUBJECT_MEAN:
         # The unit's own mean moves by at most C. Each of the j items that it displaces moves its subject's mean by at
         # most C: the mean vanishes (C), or a mean of n >= 2 items loses r of them (2rC/n <= rC).
         return 1.0 + j if fixed else 1.0
-    # PER_SUBJECT: a clipped mean may reverse (2C) when an item joins or leaves.
-    own = 1.0 if unit is PrivacyUnit.SUBJECT else 2.0
+    # PER_SUBJECT: a clipped mean of others may reverse (2C) when an item joins or leaves.
+    own = 1.0 if unit is PrivacyUnit.SUBJECT or k == 1 else 2.0
     return own + 2.0 * j if fixed else own
 
 

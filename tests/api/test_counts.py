@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -201,6 +202,7 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
         ([("1.23457E+11", "n", 3)], "with all of its digits, got 1.23457E.11: write numbers as text"),
         ([{"ann", "n", 3}], "row 1: expected subject, silo, items"),
         ({"subject": "ann", "silo": "nnn", "items": [1, 2, 3]}, "equally long, one of each name"),
+        ({"subject": np.array("ann"), "silo": ["n"], "items": [3]}, "equally long, one of each name"),
         (
             pd.DataFrame([["ann", "ben", "n", 3]] * 2, columns=["subject", "subject", "silo", "items"]),
             "one of each name",

@@ -248,7 +248,7 @@ def test_a_saved_state_goes_on_with_new_noise() -> None:
     assert second.steps == 1
     with pytest.raises(PrivacyError, match="same people"):
         made(noise_multiplier=2.0).load_state_dict(state)
-    for broken in (None, {}, state | {"model": {"model": torch.zeros(3)}}):
+    for broken in (None, {}, state | {"model": {"model": torch.zeros(3)}}, state | {"model": torch.ones(3)}):
         with pytest.raises(PrivacyError, match="same people"):
             second.load_state_dict(broken)
     with pytest.raises(PrivacyError, match="cannot be pickled"):

@@ -262,16 +262,16 @@ def test_parts_of_a_model(trained: str) -> None:
 
 
 class Several(nn.Module):
-    """Words, a mask and numbers, by position or by name."""
+    """Words, a mask and numbers (of another model), by position or by name."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words, self.numbers = nn.Embedding(11, WIDTH), nn.Linear(3, WIDTH)
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, words: Tensor, mask: Tensor, numbers: Tensor | None = None) -> Tensor:
+    def forward(self, words: Tensor, mask: Tensor, model: Tensor | None = None) -> Tensor:
         hidden = (self.words(words) * mask.unsqueeze(2)).sum(1) / mask.sum(1, keepdim=True)
-        result: Tensor = self.head(hidden if numbers is None else hidden + self.numbers(numbers))
+        result: Tensor = self.head(hidden if model is None else hidden + self.numbers(model))
         return result
 
 
@@ -286,7 +286,7 @@ class Whole(Several):
 @pytest.mark.parametrize("form", [dict, tuple, list])
 def test_inputs_of_several_tensors(form: Any, kind: type[nn.Module]) -> None:
     mask = (torch.arange(STEPS) < torch.tensor([7, 3, 5, 1, 2, 7]).unsqueeze(1)).float()
-    given = {"words": torch.randint(0, 11, (ITEMS, STEPS)), "mask": mask, "numbers": torch.randn(ITEMS, 3)}
+    given = {"words": torch.randint(0, 11, (ITEMS, STEPS)), "mask": mask, "model": torch.randn(ITEMS, 3)}
     inputs = given if form is dict else form(given.values())
     check_clip_sum(kind(), inputs, TARGETS)
 

@@ -8,7 +8,7 @@ formulas on arrays, and its numbers to the last digit (a test).
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ def _dp() -> Any:
 def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     """dp-accounting's PrivacyLossDistribution of one step of any shift; pessimistic, add/remove adjacency."""
     if isinstance(shift, Told):
-        every = ((weight, [(step_pld(sigma * r, s, grid), n) for r, n, s in series]) for weight, series in shift.parts)
+        one = cache(lambda ratio, part: step_pld(sigma * ratio, part, grid))  # a silo is in many of the draws
+        every = ((weight, [(one(r, s), n) for r, n, s in series]) for weight, series in shift.parts)
         return _mixed([(weight, composed(steps)) for weight, steps in every], grid)
     if isinstance(shift, Joined):
         return _joined([composed([(step_pld(sigma * r, s, grid), n)]) for r, n, s in shift.parts], grid)

@@ -271,9 +271,10 @@ def _numbered(column: Any, kept: NDArray[np.bool_]) -> tuple[NDArray[np.int64], 
 def _rows_of(source: Source) -> Iterable[Any]:
     columns = getattr(source, "columns", source if isinstance(source, Mapping) else None)
     if columns is not None and all(name in columns for name in COLUMNS):
-        lengths = {name: getattr(source[name], "shape", None) or (len(source[name]),) for name in COLUMNS}
-        if len(set(lengths.values())) > 1 or any(isinstance(source[name], str) for name in COLUMNS):
-            raise expected("columns of the counts", lengths, "lists, equally long, one of each name", DataError)
+        lists = {name: source[name] for name in COLUMNS if not isinstance(source[name], str)}
+        shapes = [tuple(each.shape) if hasattr(each, "shape") else (len(each),) for each in lists.values()]
+        if len(set(shapes)) != 1 or () in shapes or len(lists) < len(COLUMNS):
+            raise expected("columns of the counts", shapes, "lists, equally long, one of each name", DataError)
         return zip(*(source[name] for name in COLUMNS), strict=True)
     named = [name for name in getattr(getattr(source, "index", None), "names", ()) if name is not None]
     if columns is None and named:

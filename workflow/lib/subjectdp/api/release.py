@@ -317,7 +317,8 @@ class SubjectRelease(Spending):
 
         Rounds that were released since then stay counted. Raises PrivacyError for the state of another plan.
         """
-        held = (state.get("model") or {}).get(MODEL) if isinstance(state, Mapping) else None
+        model = state.get("model") if isinstance(state, Mapping) else None
+        held = model.get(MODEL) if isinstance(model, Mapping) else None
         if getattr(held, "shape", None) != self._model.vector.shape or state.get("plan") != plain(self.plan):
             raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
         rounds = whole_number("rounds of the state", state.get("rounds"), 0)

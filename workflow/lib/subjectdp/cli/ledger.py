@@ -108,7 +108,7 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
         data = manifest["config"]["data"]
         datasets.setdefault(f"{data['dataset']} ({data['source']})", []).append(manifest)
     for name, some in datasets.items():
-        used = max([run["plan"]["settings"]["delta"] for run in some]) if delta is None else delta
+        used = max(run["plan"]["settings"]["delta"] for run in some) if delta is None else delta
         for unit, words in stated_units([run["privacy"] for run in some]).items():
             facts = {"data": name, "unit": words, "runs": len(some), "delta": used}
             yield facts | _composed(some, unit, used)
@@ -134,7 +134,7 @@ def _composed(manifests: Sequence[Mapping[str, Any]], unit: str, delta: float) -
 
 def _entry(manifest: Mapping[str, Any]) -> LedgerEntry:
     plan, run_id = plan_from_dict(manifest["plan"]), str(manifest["run_id"])
-    seed = f"seed {manifest['config']['seed']}" if (plan.settings.noise_source is NoiseSource.REPRODUCIBLE) else run_id
+    seed = f"seed {manifest['config']['seed']}" if plan.settings.noise_source is NoiseSource.REPRODUCIBLE else run_id
     return LedgerEntry(run_id, plan, seed, str(manifest["identity"]["partition"]))
 
 

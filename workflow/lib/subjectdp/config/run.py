@@ -221,7 +221,7 @@ def _partition(run: RunSections) -> Iterator[Rule]:
     partition, data, mechanism = run.partition, run.data, resolve.mechanism_of(run)
     held, kind = partition.silos_per_subject, resolve.distribution_of(run)
     key, when = "partition.silos_per_subject", f"when partition.distribution is {kind}"
-    yield (held is not None and held > partition.silos), key, held, f"at most partition.silos ({partition.silos})"
+    yield held is not None and held > partition.silos, key, held, f"at most partition.silos ({partition.silos})"
     yield kind in ("equal", "inherent") and held not in (None, partition.silos), key, held, f"null {when}"
     of_table = data.source == Source.TABLE
     named = kind != "inherent" or DATASETS[data.dataset].silos or data.silo is not None

@@ -55,7 +55,7 @@ class DataConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _table(cls, value: Any) -> Any:
-        return {"dataset": "table", **value} if (isinstance(value, dict) and value.get("source") == "table") else value
+        return {"dataset": "table", **value} if isinstance(value, dict) and value.get("source") == "table" else value
 
     dataset: Dataset = "femnist"
     """A data set of the catalogue; table: a CSV or parquet file of one's own (data.source table)."""

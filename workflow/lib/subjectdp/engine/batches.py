@@ -38,18 +38,18 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
     with _replaced(torch.utils.checkpoint, _PLAIN), _replaced(Tensor, {"view": _any_view}):
         if isinstance(inputs, Call):
             return model(*map(laid_out, inputs.arguments), **inputs.named)
-        if isinstance(inputs, Mapping) and _takes(model, **inputs):
+        if isinstance(inputs, Mapping) and _takes(model, (), inputs):
             return model(**inputs)
-        if isinstance(inputs, tuple | list) and _takes(model, *inputs):
+        if isinstance(inputs, tuple | list) and _takes(model, inputs, {}):
             return model(*inputs)
         return model(laid_out(inputs))
 
 
-def _takes(model: nn.Module, *arguments: Any, **named: Any) -> bool:
+def _takes(model: nn.Module, arguments: Iterable[Any], named: Mapping[str, Any]) -> bool:
     """Whether the model's ``forward`` takes the parts as arguments of their own; else it takes all of them as one."""
     try:
         inspect.signature(type(model).forward).bind(model, *arguments, **named)
-    except TypeError:
+    except (TypeError, ValueError):  # they do not fit, or torch shows no signature
         return False
     return True
 

@@ -101,7 +101,7 @@ def _minutes(manifests: Iterable[Mapping[str, Any]], sources: ResultSources) -> 
         if file.stem in sources.jobs:
             rows = [json.loads(line) for line in file.read_text().splitlines()]
             seconds.setdefault(file.parent.name.replace("_", " "), []).append(sum(float(row["s"]) for row in rows))
-    return sorted([(stage, len(each), sum(each) / 60) for stage, each in seconds.items()], key=lambda stage: -stage[2])
+    return sorted(((stage, len(each), sum(each) / 60) for stage, each in seconds.items()), key=lambda stage: -stage[2])
 
 
 def _verdicts(scores: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:

@@ -560,7 +560,48 @@ def test_a_collate_fn_that_leaves_items_out_is_refused() -> None:
         loop.step()
 
 
+class Fetched(TensorDataset):
+    """Items that are also fetched as a whole batch."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor], noise: float = 0.0) -> None:
+        super().__init__(INPUTS, TARGETS)
+        self.change, self.noise = change, noise
+
+    def __getitem__(self, place: int) -> Any:
+        return INPUTS[place] + self.noise * torch.rand(6), TARGETS[place]
+
+    def __getitems__(self, places: list[int]) -> list[Any]:
+        return list(zip(self.change(INPUTS[places]), TARGETS[places], strict=True))
+
+
+def test_a_batch_that_is_fetched_as_a_whole_mixes_no_items(without_noise: None) -> None:
+    with pytest.raises(ModelError, match="__getitems__ returns the items of its __getitem__"):
+        Loop(data_loader=DataLoader(Fetched(lambda rows: rows - rows.mean(0)), 8))
+    plain_loop, several = Loop(), Fetched(lambda rows: rows if len(rows) < ITEMS else rows.roll(1, 0))
+    for loop in (plain_loop, Loop(data_loader=DataLoader(several, ITEMS))):
+        loop.step()
+    assert torch.equal(loop.vector(), plain_loop.vector())  # each item by itself, whatever a large batch would be
+    Loop(data_loader=DataLoader(Fetched(torch.neg, noise=0.1), ITEMS)).step()  # of draws nothing can be told
+
+
+def named(worker: int) -> None:
+    torch.utils.data.get_worker_info().dataset.noise = 100.0  # type: ignore[union-attr]
+
+
+def test_workers_may_set_what_is_their_data_sets() -> None:
+    loop = Loop(data_loader=DataLoader(Fetched(lambda rows: rows), ITEMS, num_workers=1, worker_init_fn=named))
+    (batch,) = loop.loader.take(1)
+    assert float(batch[0].amax()) > 50
+
+
+class Doubled(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        return ((2 * inputs, targets) for inputs, targets in super().__iter__())
+
+
 def test_loaders_and_optimisers_that_cannot_be_honoured() -> None:
+    with pytest.raises(ConfigError, match="batches are DataLoader's.*got 'Doubled'"):
+        Loop(data_loader=Doubled(DATA, 8))
     weighted = WeightedRandomSampler([1.0] * ITEMS, ITEMS)
     with pytest.raises(ConfigError, match="sampler of the data loader.*Subset"):
         Loop(data_loader=DataLoader(DATA, 8, sampler=weighted))

@@ -20,8 +20,16 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
     """Inputs and targets of a few items from all over the data set, as the loader hands them over.
     Raises DataError where there are no (inputs, targets), ModelError for a ``collate_fn`` that sorts or mixes items."""
     dataset: Any = loader.dataset
-    items = [dataset[i] for i in places_to_try(len(dataset))]
+    chosen = places_to_try(len(dataset))
+    items = [dataset[i] for i in chosen]
     batch, places = loader.collate_fn(items), range(len(items))
+    if getattr(dataset, "__getitems__", None):  # of a whole batch; one that draws is not compared
+        once_more, whole = ([dataset[i] for i in chosen], dataset.__getitems__(chosen))
+        if _alike(loader.collate_fn(once_more), batch) and not _alike(loader.collate_fn(whole), batch):
+            raise ModelError(
+                "Expected a data set whose __getitems__ returns the items of its __getitem__, those of this one depend "
+                "on their neighbours. Change items one by one, in __getitem__."
+            )
     for order in ([*places][::-1], [*places[1:], 0], *([place] for place in places)):
         again = tensors_in(loader.collate_fn([items[i] for i in order]))
         for given, other in zip(tensors_in(batch), again, strict=True):
@@ -33,6 +41,11 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
                     "mixes or drops them. Change items in the data set, or in the module."
                 )
     return inputs_and_targets(batch, device)
+
+
+def _alike(batch: Any, other: Any) -> bool:
+    pairs = zip(tensors_in(batch), tensors_in(other), strict=True)
+    return all(torch.equal(one.nan_to_num(), two.nan_to_num()) for one, two in pairs)
 
 
 def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:

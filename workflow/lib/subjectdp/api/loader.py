@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from subjectdp.api.collated import Padding
 from subjectdp.api.private_step import Draw, PrivateStep
@@ -98,7 +98,8 @@ class PrivateLoader:
         if self._loader.num_workers:
             names += ["worker_init_fn", "multiprocessing_context", "prefetch_factor", "timeout"]
         options: Any = {name: getattr(self._loader, name) for name in names}
-        for batch in DataLoader[Any](self.dataset, batch_sampler=positions(), **options):
+        items = _OneByOne(self.dataset) if getattr(self.dataset, "__getitems__", None) else self.dataset
+        for batch in DataLoader[Any](items, batch_sampler=positions(), **options):
             self._check_live(own)
             draw = pending.popleft()
             self._padding(draw.positions, batch)
@@ -115,6 +116,27 @@ class PrivateLoader:
             )
 
 
+class _OneByOne(Dataset[Any]):
+    """A data set whose items are fetched one by one, not by ``__getitems__``, which sees a whole batch and may mix it.
+    All else is the data set's: a ``worker_init_fn`` may set its attributes."""
+
+    __getitems__ = None
+
+    def __init__(self, whole: Any) -> None:
+        vars(self)["whole"] = whole
+
+    def __getitem__(self, place: int) -> Any:
+        return self.whole[place]
+
+    def __getattr__(self, name: str) -> Any:
+        if "whole" not in vars(self):  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.whole, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.whole, name, value)
+
+
 def check_loader(loader: DataLoader[Any]) -> tuple[int, int]:
     """Items of the loader's data set and its batch size.
 
@@ -125,6 +147,12 @@ def check_loader(loader: DataLoader[Any]) -> tuple[int, int]:
     length = getattr(loader.dataset, "__len__", None)
     if length is None or not hasattr(loader.dataset, "__getitem__"):
         raise expected("data set", type(loader.dataset).__name__, "one with a length and items by position", DataError)
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        raise expected(
+            "data_loader",
+            type(loader).__name__,
+            "one whose batches are DataLoader's: put changes of items in the data set or in collate_fn",
+        )
     if loader.batch_size is None:
         raise expected("batch_size of the data loader", None, "given")
     items, sampler = int(length()), loader.sampler

@@ -107,7 +107,7 @@ def alike(tmp_path: Path) -> dict[str, str]:
 
     What is said of each to tell them apart.
     """
-    power = {"partition": {"distribution": "power", "alpha": 4}}
+    power = {"partition": {"distribution": "power", "alpha": 4, "silos": 5}}  # 5 of 5 silos a round
     sound = {"privacy": {"mode": "sound"}, "partition": {"max_items_per_subject": 8}}
     configs = {}
     for config in map(load_run, [*({"algorithm": "user_ldp", **more} for more in ({}, power, sound)), {}]):
@@ -120,7 +120,7 @@ def alike(tmp_path: Path) -> dict[str, str]:
 def test_runs_that_are_alike_are_told_apart_by_settings_that_differ(
     tmp_path: Path, alike: dict[str, str], capsys: Captured
 ) -> None:
-    assert sorted(alike.values()) == ["", "distribution=power, alpha=4", "max_items_per_subject=8, mode=sound"]
+    assert sorted(alike.values()) == ["", "silos=5, distribution=power, alpha=4", "max_items_per_subject=8, mode=sound"]
     lines = said(capsys, "runs", "--results", tmp_path, "--algorithm", "user_ldp").splitlines()
     assert lines[0].endswith("settings") and "3 runs: 3 stopped" in lines
     assert sum(line.endswith("distribution=power, alpha=4") for line in lines) == 1

@@ -255,13 +255,14 @@ def _schedule(run: RunSections) -> Iterator[Rule]:
 
 
 _APART = ("data.dataset", "algorithm.name", "algorithm.variant")
+_OF_ALL_SILOS = ("partition.silos_per_subject", "training.silos_per_round")  # null means as many as there are
 
 
 def settings_apart(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Run id -> the settings in which runs of its data set and algorithm differ, as ``name=value`` with commas.
 
-    Defaults are left out; so are the seed, which the id shows, and ``performance``. ``configs`` are
-    run configurations as manifests hold them, of this version or an older one.
+    Defaults are left out, numbers of silos that are all of them too; so are the seed, which the id shows, and
+    ``performance``. ``configs`` are run configurations as manifests hold them, of this version or an older one.
     """
     without = ("seed", "performance")
     kept = {run_id: {key: config[key] for key in config if key not in without} for run_id, config in configs.items()}
@@ -274,8 +275,9 @@ def settings_apart(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             values.setdefault((family[run_id], key), set()).add(repr(value))
 
     def differing(run_id: str) -> Iterator[str]:
+        defaults = usual | dict.fromkeys(_OF_ALL_SILOS, flat[run_id].get("partition.silos"))
         for key, value in flat[run_id].items():
-            if len(values[family[run_id], key]) > 1 and value != usual.get(key):
+            if len(values[family[run_id], key]) > 1 and value != defaults.get(key):
                 yield f"{key.rpartition('.')[2]}={f'{value:g}' if isinstance(value, float) else value}"
 
     return {run_id: ", ".join(differing(run_id)) for run_id in flat}

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from figures.fake_runs import Fake, collected, grid
-from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, joint, noise, sound, utility
+from figures.made_up import ALGORITHMS, SEEDS, SOUND, at_epsilon, joint, noise, sound, utility, write_partition
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import DataError
 from subjectdp.figures import panels
@@ -538,6 +538,14 @@ def test_a_partition_that_follows_no_power_law_has_no_alpha(made: Made) -> None:
         facts = {**known.facts, "partition": {**known.facts["partition"], "distribution": kind}}
         assert setting_of(replace(known, facts=facts))[2] == words
     assert build_figure("partition", made("partition")).panels[0].heading == "FEMNIST, α = 1"
+
+
+def test_partitions_of_other_sizes_are_drawn_or_counted(tmp_path: Path) -> None:
+    folders = [write_partition(tmp_path / f"{n}-{alpha:g}", alpha, 0, n) for n in (30, 60, 40) for alpha in (1.0, 4.0)]
+    sheet = build_figure("partition", FigureInputs(partitions=tuple(folders)))
+    shown = [panel.heading for panel in sheet.panels[::2]]
+    assert shown == [f"FEMNIST, α = {alpha}\nsubjects = {n}" for alpha, n in ((1, 60), (1, 40), (1, 30), (4, 60))]
+    assert "4 of 6 settings shown" in sheet.notes
 
 
 def test_runs_with_a_given_noise_multiplier_stand_at_no_target(tmp_path: Path) -> None:

@@ -66,22 +66,47 @@ def _cost_panel(runs: pd.DataFrame, quantity: str, styles: dict[str, Style]) -> 
     return parts.dataset_panel(runs, quantity, draw, values, weight=1 + _NAMES if first else 1)
 
 
+_Setting = tuple[tuple[str, float, str], tuple[int, int, int]]
+"""Data set, α and its words; and what else tells partitions apart, as :func:`_sizes`."""
+_SIZES = ("subjects", "silos", "cap")
+
+
 def partition(inputs: FigureInputs, name: str) -> Sheet:
-    """A heat map of items by subject and silo, and bars, for each data set and α, at most four, of one seed."""
-    first: dict[tuple[str, float, str], Partition] = {}
+    """A heat map of items by subject and silo, and bars, of one seed for each setting, at most four: each data set and
+    α first, then other numbers of subjects, silos and items of a subject."""
+    found: dict[_Setting, Partition] = {}
     if not inputs.partitions:
         raise expected("partitions of the figure", "none", "at least one partition folder", DataError)
     for each in sorted(map(load_partition, inputs.partitions), key=lambda found: int(found.facts["seed"])):
-        first.setdefault(setting_of(each), each)
-    order = datasets_in_order(dataset for dataset, *_ in first)
-    keys, notes = sorted(first, key=lambda key: (order.index(key[0]), *key[1:])), []
-    if len(keys) > _MAX_ROWS:
-        notes = [f"{_MAX_ROWS} of {len(keys)} settings shown"]
-        keys = [keys[round(index * (len(keys) - 1) / (_MAX_ROWS - 1))] for index in range(_MAX_ROWS)]
-    rows = tuple((_heat_panel(first[key]), _bar_panel(first[key])) for key in keys)
-    named = ", ".join(map(str, sorted({int(first[key].facts["seed"]) for key in keys})))
-    note = f"Training items; partition of seed {named}; subjects ordered by their most items in a silo"
-    return Sheet(name, rows, (), (note, *notes), row_height=2.2, panel_width=PAGE_WIDTH / 2.4)
+        found.setdefault((setting_of(each), _sizes(each)), each)
+    order = datasets_in_order(dataset for (dataset, *_), _ in found)
+    every = sorted(found, key=lambda key: (order.index(key[0][0]), key[0][1:], -key[1][0], *key[1][1:]))
+    first = list({key[0]: key for key in reversed(every)}.values())[::-1]
+    if len(first) > _MAX_ROWS:
+        shown = [first[round(index * (len(first) - 1) / (_MAX_ROWS - 1))] for index in range(_MAX_ROWS)]
+    else:
+        shown = [*first, *(key for key in every if key not in first)][:_MAX_ROWS]
+    rows = tuple(_row(key, every, found[key]) for key in every if key in shown)
+    named = ", ".join(map(str, sorted({int(found[key].facts["seed"]) for key in shown})))
+    notes = [f"Training items; partition of seed {named}; subjects ordered by their most items in a silo"]
+    notes += [f"{len(shown)} of {len(every)} settings shown"] * (len(shown) < len(every))
+    return Sheet(name, rows, (), tuple(notes), row_height=2.2, panel_width=PAGE_WIDTH / 2.4)
+
+
+def _sizes(partition: Partition) -> tuple[int, int, int]:
+    """Subjects, silos, and the most items of a subject at a silo (0: no cap)."""
+    return partition.subjects, partition.silos, partition.facts["partition"]["max_items_per_subject"] or 0
+
+
+def _row(key: _Setting, every: Sequence[_Setting], partition: Partition) -> tuple[Panel, Panel]:
+    (dataset, alpha, words), sizes = key
+    others = zip(*(each[1] for each in every if each[0][0] == dataset), strict=True)
+    differing = [(name, own) for name, own, all_ in zip(_SIZES, sizes, others, strict=True) if len(set(all_)) > 1]
+    more = ", ".join(f"{name} = {own}" if own else f"no {name}" for name, own in differing)
+    marked = "_".join([f"{dataset}_alpha_{alpha:g}", *(f"{name}_{own}" for name, own in differing)])
+    facts: dict[str, Any] = {"heading": f"{dataset_name(dataset)}, {words}\n{more}".rstrip()}
+    facts["synthetic"] = bool(partition.facts["data"]["synthetic"])
+    return _heat_panel(partition, f"{marked}_heat", facts), _bar_panel(partition, f"{marked}_silos", facts)
 
 
 def setting_of(partition: Partition) -> tuple[str, float, str]:
@@ -93,14 +118,7 @@ def setting_of(partition: Partition) -> tuple[str, float, str]:
     return known, alpha, f"α = {alpha:g}"
 
 
-def _named(partition: Partition, what: str) -> dict[str, Any]:
-    """Key, heading and origin of a panel of one partition."""
-    dataset, alpha, words = setting_of(partition)
-    facts = {"key": f"{dataset}_alpha_{alpha:g}_{what}", "heading": f"{dataset_name(dataset)}, {words}"}
-    return {**facts, "synthetic": bool(partition.facts["data"]["synthetic"])}
-
-
-def _heat_panel(partition: Partition) -> Panel:
+def _heat_panel(partition: Partition, key: str, facts: dict[str, Any]) -> Panel:
     """The heat map, of evenly spaced subjects where they are many; its CSV leaves out empty cells."""
     silo, subject, items = partition.groups()
     largest = np.zeros(partition.subjects, np.int64)
@@ -119,7 +137,12 @@ def _heat_panel(partition: Partition) -> Panel:
 
     def draw(axes: Axes) -> None:
         top, ticks = max(1, int(np.ceil(np.quantile(counts, 0.995)))), MaxNLocator(5, integer=True)
-        bar = {"label": "items of a subject", "extend": "max", "pad": 0.015, "ticks": ticks}
+        bar = {
+            "label": "items of a subject",
+            "extend": "max" if counts.max() > top else "neither",
+            "pad": 0.015,
+            "ticks": ticks,
+        }
         look: dict[str, Any] = {"cmap": "Blues", "rasterized": True, "xticklabels": False, "cbar_kws": bar}
         sns.heatmap(counts, ax=axes, vmin=0, vmax=top, yticklabels=max(1, partition.silos // 8), **look)
         some = "" if len(ranks) == len(order) else f"{len(ranks):,} of "
@@ -127,10 +150,10 @@ def _heat_panel(partition: Partition) -> Panel:
         axes.set_ylabel("silo")
         axes.tick_params(axis="y", rotation=0)
 
-    return Panel(**_named(partition, "heat"), draw=draw, values=values, weight=1.4)
+    return Panel(key, **facts, draw=draw, values=values, weight=1.4)
 
 
-def _bar_panel(partition: Partition) -> Panel:
+def _bar_panel(partition: Partition, key: str, facts: dict[str, Any]) -> Panel:
     found = {"items": partition.facts["silo_items"], "subjects": partition.facts["silo_subjects"]}
     index = np.arange(len(found["items"]))
     tables = [pd.DataFrame({"series": name, "x": index, "mean": counts}) for name, counts in found.items()]
@@ -154,7 +177,7 @@ def _bar_panel(partition: Partition) -> Panel:
         right.spines["right"].set_visible(True)
         axes.legend(handles=[bars, line], loc="upper center", ncols=2, fontsize=7.5)
 
-    return Panel(**_named(partition, "silos"), draw=draw, values=values)
+    return Panel(key, **facts, draw=draw, values=values)
 
 
 def draw_caps(rows: Sequence[Cap], path: str | Path) -> None:

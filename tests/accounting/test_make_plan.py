@@ -247,6 +247,17 @@ def test_a_guess_on_the_unsafe_side_is_not_taken(factor: float) -> None:
     assert 0.99 * 2.0 <= reached <= 2.0
 
 
+def test_silos_of_nearly_one_size_share_the_noise_of_the_worst_of_them() -> None:
+    """A smaller silo, whose items are drawn more often, needs more."""
+    sizes = (10_000, 9_990, 9_980, 9_972, 9_900, 9_000)
+    uneven = replace(facts(6), items=sizes)
+    made = make_plan(plans.LOCAL_ITEM, uneven, settings(local_steps=50))
+    alone = [make_plan(plans.LOCAL_ITEM, replace(uneven, items=(n,) * 6), settings(local_steps=50)) for n in sizes]
+    needed, given = ([silo.noise_multiplier for silo in each] for each in ([m.silos[0] for m in alone], made.silos))
+    assert all(enough * 0.99999 <= own <= enough * 1.003 for own, enough in zip(given, needed, strict=True))
+    assert len(set(given)) == 3
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 def test_group_privacy_of_the_groups_target_is_the_target(size: int) -> None:
     """Z times (ε/Z, δ') is (ε, Z e^((Z-1)ε/Z) δ')."""

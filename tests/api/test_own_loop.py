@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import register_pytree_node
 from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSampler, default_collate
 
 import subjectdp
@@ -1047,6 +1048,32 @@ def test_a_module_that_returns_its_own_loss_too(without_noise: None) -> None:
     for inputs, targets in loop.loader.take(1):
         loop.loss(loop.private(inputs, labels=targets), targets).backward()
         loop.optimizer.step()
+    assert not torch.equal(loop.vector(), before)
+
+
+class Fields(UserDict[str, Tensor]):
+    """Named outputs that torch knows, as those of transformers are."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.data[name] if name in vars(self).get("data", ()) else super().__getattribute__(name)
+
+
+register_pytree_node(
+    Fields, lambda each: ([*each.values()], [*each]), lambda values, names: Fields(zip(names, values, strict=True))
+)
+
+
+class Named(nn.Linear):
+    """Returns its outputs by name."""
+
+    def forward(self, rows: Tensor) -> Any:
+        return Fields(logits=super().forward(rows))
+
+
+def test_outputs_may_be_read_by_name(without_noise: None) -> None:
+    loop = Loop(Named(6, 3), criterion=lambda o, t: nn.functional.cross_entropy(o.logits, t, reduction="none"))
+    before = loop.vector()
+    loop.step()
     assert not torch.equal(loop.vector(), before)
 
 

@@ -18,7 +18,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import SUPPORTED_NODES, tree_leaves, tree_map
 
 from subjectdp.errors import ModelError, PrivacyError, expected
 
@@ -76,8 +76,8 @@ def laid_out(inputs: Any) -> Any:
 
 
 def _in_dicts(values: Any) -> Any:
-    """A structure with a dict in place of each mapping, as torch knows no others: those of tokenizers too."""
-    plain = dict(values) if isinstance(values, Mapping) else values
+    """A structure with a dict in place of each mapping that torch does not know, such as those of tokenizers."""
+    plain = dict(values) if isinstance(values, Mapping) and type(values) not in SUPPORTED_NODES else values
     return tree_map(lambda each: _in_dicts(each) if isinstance(each, Mapping) else each, plain)
 
 

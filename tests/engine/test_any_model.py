@@ -359,6 +359,9 @@ ALONE = {
     "routed experts": lambda: Code(
         routed, gate=nn.Linear(WIDTH, 4), experts=nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
     ),
+    "experts under two names": lambda: Code(
+        routed, gate=nn.Linear(WIDTH, 4), experts=nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(2)] * 2)
+    ),
 }
 
 

@@ -1023,10 +1023,12 @@ class ReadsLoss(nn.Linear):
         (
             nn.Linear(6, 3),
             {"data_loader": DataLoader(TensorDataset(INPUTS, TARGETS, TARGETS), 8)},
-            "several targets are one",
+            "a mapping by name: several targets are one",
         ),
         (ReadsLoss(6, 3), {"criterion": lambda output, _: output["loss"]}, "criterion does not take .*'loss'"),
         (nn.LazyLinear(3), {}, "'weight' has none yet"),
+        (nn.Linear(6, 3, device="meta"), {}, "'weight' is on device meta or sharded"),
+        (torch.export.export(nn.Linear(6, 3), (INPUTS,)).module(), {}, "before torch.jit or torch.export"),
     ],
 )
 def test_what_does_not_fit_is_told_with_the_remedy(module: nn.Module, options: Any, message: str) -> None:
@@ -1051,7 +1053,7 @@ def test_a_module_that_returns_its_own_loss_too(without_noise: None) -> None:
     assert not torch.equal(loop.vector(), before)
 
 
-class Fields(UserDict[str, Tensor]):
+class ByName(UserDict[str, Tensor]):
     """Named outputs that torch knows, as those of transformers are."""
 
     def __getattr__(self, name: str) -> Any:
@@ -1059,7 +1061,7 @@ class Fields(UserDict[str, Tensor]):
 
 
 register_pytree_node(
-    Fields, lambda each: ([*each.values()], [*each]), lambda values, names: Fields(zip(names, values, strict=True))
+    ByName, lambda each: ([*each.values()], [*each]), lambda values, names: ByName(zip(names, values, strict=True))
 )
 
 
@@ -1067,7 +1069,7 @@ class Named(nn.Linear):
     """Returns its outputs by name."""
 
     def forward(self, rows: Tensor) -> Any:
-        return Fields(logits=super().forward(rows))
+        return ByName(logits=super().forward(rows))
 
 
 def test_outputs_may_be_read_by_name(without_noise: None) -> None:
@@ -1075,6 +1077,34 @@ def test_outputs_may_be_read_by_name(without_noise: None) -> None:
     before = loop.vector()
     loop.step()
     assert not torch.equal(loop.vector(), before)
+
+
+def test_a_compiled_criterion_stays_as_it_is() -> None:
+    own = nn.CrossEntropyLoss()
+    loop = Loop(criterion=torch.compile(own, backend="eager"))
+    loop.step()
+    assert own.reduction == "mean" and loop.engine.steps == 1
+
+
+def test_a_loop_without_gradients_is_told_so() -> None:
+    loop = Loop()
+    with torch.inference_mode(), pytest.raises(PrivacyError, match="outside of torch.inference_mode"):
+        loop.step()
+
+
+class Wrapping(torch.optim.SGD):
+    """As the optimiser of accelerate: one in form alone."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.param_groups = inner.param_groups
+
+
+def test_an_optimiser_that_wraps_one_is_refused_and_the_module_is_free() -> None:
+    module = nn.Linear(6, 3)
+    inner = torch.optim.SGD(module.parameters())
+    with pytest.raises(ConfigError, match="one of torch, not one that wraps it, got 'Wrapping'"):
+        Loop(module, optimizer=Wrapping(inner))
+    Loop(module, optimizer=inner).step()
 
 
 def test_gradients_may_be_asked_for(without_noise: None) -> None:
@@ -1091,6 +1121,8 @@ def test_gradients_may_be_asked_for(without_noise: None) -> None:
         ({"clip_norm": "1"}, "clip_norm to be above 0"),
         ({"clip_norm": torch.tensor(1.0)}, "clip_norm to be above 0"),
         ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, "at least one item"),
+        ({"inputs": INPUTS.to_sparse()}, "Expected dense tensors, got nested, sparse or quantised"),
+        ({"inputs": torch.nested.nested_tensor([*INPUTS])}, "Expected dense tensors, got nested, sparse or quantised"),
         ({"module": torch.relu}, "an nn.Module of torch"),
     ],
 )

@@ -348,11 +348,14 @@ def check_parameters(module: nn.Module) -> None:
         raise expected("module", type(module).__name__, "an nn.Module of torch", ModelError)
     if not (parameters := trained_parameters(module)):
         raise ModelError("Expected a module with parameters that require a gradient.")
-    if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
-        raise ModelError("Expected a module as it was before torch.jit: its layers cannot be seen.")
+    made = [each for each in module.modules() if isinstance(each, torch.jit.ScriptModule | torch.fx.GraphModule)]
+    if any(isinstance(each, torch.jit.ScriptModule) or "train" in vars(each) for each in made):  # of torch.export
+        raise ModelError("Expected a module as it was before torch.jit or torch.export: its layers cannot be seen.")
     for name, parameter in parameters.items():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise ModelError(f"Expected parameters with values, {name!r} has none yet: call the module on items first.")
+        if parameter.numel() and not parameter.data_ptr():
+            raise ModelError(f"Expected parameters in memory, {name!r} is on device meta or sharded: load it whole.")
         if parameter.dtype is not torch.float32:
             raise ModelError(f"Expected float32 parameters to train, {name!r} is {parameter.dtype}.")
     places = [parameter.data_ptr() for parameter in parameters.values() if parameter.numel()]
@@ -371,7 +374,7 @@ def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
     check_parameters(module)
     refuse_second_training(module)
-    if not isinstance(optimizer, Optimizer):
+    if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         raise expected("optimizer", type(optimizer).__name__, "one of torch, not one that wraps it")
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     if held != {id(parameter) for parameter in trained_parameters(module).values()}:

@@ -73,6 +73,8 @@ class PrivateStep:
 
     def begin(self, draw: Draw, batch: Any) -> None:
         """Hands over the next items. Raises PrivacyError if the ones before have not been stepped with."""
+        if torch.is_inference_mode_enabled():
+            raise PrivacyError("Expected private steps outside of torch.inference_mode, which keeps no gradients.")
         if self._draw is not None:
             raise PrivacyError(
                 "Expected loss.backward() and optimizer.step() for each batch of the private loader, the last batch "
@@ -511,6 +513,7 @@ class ChangedMean(PlainMean):
 
 def _unreduced(criterion: Any) -> tuple[Any, str | None]:
     """The criterion that returns losses, and the reduction that it had."""
+    criterion = getattr(criterion, "_orig_mod", criterion)  # what torch.compile wraps: it would change the user's own
     if isinstance(criterion, nn.Module) and any(each.requires_grad for each in criterion.parameters()):
         raise ModelError("Expected a criterion without parameters to train: make them the module's, or freeze them.")
     if (reduction := getattr(criterion, "reduction", None)) is not None:

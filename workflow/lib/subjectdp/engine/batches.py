@@ -104,6 +104,8 @@ def taken(inputs: Inputs, items: Any) -> Any:
 def number_of(inputs: Inputs) -> int:
     """B. Raises ModelError where tensors do not agree on it."""
     tensors = tensors_in(inputs)
+    if any(each.is_nested or each.is_quantized or each.layout is not torch.strided for each in tensors):
+        raise ModelError("Expected dense tensors, got nested, sparse or quantised ones: make them dense before.")
     sizes = {tuple(each.shape[:1]) for each in tensors}
     if len(sizes) != 1 or () in sizes:
         shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"

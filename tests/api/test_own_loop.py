@@ -9,6 +9,7 @@ import warnings
 from collections import UserDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -393,7 +394,9 @@ def skipped(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
         (frozen_later, "'0.weight' was frozen"),
         (other_parameters, "parameters alone"),
         (lambda loop, *_: loop.optimizer.step(), "before optimizer.step"),
-        (lambda loop, *_: loop.optimizer.step(lambda: 0.0), "without a closure"),
+        (lambda loop, *_: loop.optimizer.step(lambda: 0.0), "before optimizer.step"),
+        (lambda loop, *_: loop.optimizer.step(1.0), "or with a closure"),
+        (lambda loop, x, y: loop.optimizer.step(lambda: nn.CrossEntropyLoss()(loop.module(x), y).backward()), "middle"),
         (backward_twice, "one backward pass"),
         (forward_twice, "one forward pass"),
         (skipped, "optimizer.step.. for each batch"),
@@ -1084,6 +1087,30 @@ def test_a_compiled_criterion_stays_as_it_is() -> None:
     loop = Loop(criterion=torch.compile(own, backend="eager"))
     loop.step()
     assert own.reduction == "mean" and loop.engine.steps == 1
+
+
+def test_a_closure_is_honoured_once(without_noise: None) -> None:
+    """Training frameworks step so; an optimiser may call it at parameters that it has moved."""
+    loop = Loop()
+    before = loop.vector()
+
+    def closure(inputs: Tensor, targets: Tensor) -> Tensor:
+        loop.optimizer.zero_grad()
+        value: Tensor = loop.loss(loop.private(inputs), targets)
+        value.backward()
+        return value
+
+    for batch in loop.loader.take(2):
+        assert 0 < float(loop.optimizer.step(partial(closure, *batch))) < 3
+        before, moved = loop.vector(), before - loop.vector()
+        if loop.engine.steps == 1:
+            assert torch.allclose(moved, gradient(plain), atol=1e-5)
+    assert loop.engine.steps == 2
+    batch = next(loop.loader.take(1))
+    twice = torch.optim.LBFGS(loop.module.parameters())
+    twice.register_step_pre_hook(loop.private._step.before_optimizer_step)
+    with pytest.raises(PrivacyError, match="one forward pass"):
+        twice.step(partial(closure, *batch))
 
 
 def test_a_loop_without_gradients_is_told_so() -> None:

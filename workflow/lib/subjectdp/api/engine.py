@@ -162,7 +162,7 @@ class SubjectPrivacyEngine(Spending):
             module: any that treats items one by one, with the items in the first dimension of all that it is given. It
                 is trained in place: the parameters that require a gradient, float32 and on one device. The others stay
                 frozen.
-            optimizer: any of torch without a closure, over the trained parameters; the same object is returned.
+            optimizer: any of torch that needs no closure, over the trained parameters; the same object is returned.
             criterion: a loss of torch (its ``reduction`` is replaced), or a function of the module's output and the
                 targets that returns the losses (B,) of the items.
             data_loader: its data set by position, its ``collate_fn``, workers and ``batch_size`` are used: mini-batches

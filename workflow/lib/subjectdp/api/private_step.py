@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -218,20 +219,28 @@ class PrivateStep:
                 "change the learning rate instead."
             )
 
-    def before_optimizer_step(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        """Raises PrivacyError where the optimiser would step with anything but a private gradient."""
-        given = [each for each in (*arguments, options.get("closure")) if each is not None]
-        if any(each is not optimizer for each in given):
-            raise PrivacyError("Expected optimizer.step() without a closure.")
+    def before_optimizer_step(self, optimizer: Any, arguments: Any, options: Any) -> Any:
+        """Raises PrivacyError where the optimiser would step with anything but a private gradient, also that of the
+        closure that it is given: the step ends when that is called."""
+        given = [each for each in (*arguments, options.get("closure")) if each is not None and each is not optimizer]
+        if len(given) > 1 or not all(map(callable, given)):
+            raise PrivacyError("Expected optimizer.step() without arguments, or with a closure.")
         held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
         if held != {id(parameter) for parameter in self.parameters}:
             raise PrivacyError("Expected an optimizer of the module's trained parameters alone, others were added.")
+        if given:
+            return (optimizer,), {"closure": partial(self._end, given[0])}
+        return self._end(lambda: None)
+
+    def _end(self, closure: Callable[[], Any]) -> Any:
+        found = closure()
         if not self._released:
             raise PrivacyError(
-                "Expected loss.backward(), with the private loss, before optimizer.step(). For plain training make a "
-                "new optimizer."
+                "Expected loss.backward(), with the private loss, once before optimizer.step() or in its closure. For "
+                "plain training make a new optimizer."
             )
         self.abandon()
+        return found
 
     @contextmanager
     def _run(self) -> Iterator[None]:

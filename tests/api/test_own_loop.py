@@ -1082,6 +1082,32 @@ def test_outputs_may_be_read_by_name(without_noise: None) -> None:
     assert not torch.equal(loop.vector(), before)
 
 
+class OwnScale(nn.Linear):
+    """Reads a parameter outside of its own layer."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows) * self.bias.exp().sum()
+
+
+@pytest.mark.parametrize("when", ["before", "after", "the step"])
+def test_compiled_modules_and_steps_train_as_they_are(when: str, without_noise: None) -> None:
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        module: Any = OwnScale(6, 3)
+        loop = Loop(torch.compile(module, backend="eager") if compiled and when == "before" else module)
+        if compiled and when == "after":
+            loop.private = torch.compile(loop.private, backend="eager")
+
+        def step(inputs: Tensor, targets: Tensor, loop: Loop = loop) -> None:
+            loop.loss(loop.private(inputs), targets).backward()
+            loop.optimizer.step()
+
+        (torch.compile(step, backend="eager") if compiled and when == "the step" else step)(*next(loop.loader.take(1)))
+        found.append(loop.vector())
+    assert torch.allclose(*found, atol=1e-6)
+
+
 def test_a_compiled_criterion_stays_as_it_is() -> None:
     own = nn.CrossEntropyLoss()
     loop = Loop(criterion=torch.compile(own, backend="eager"))

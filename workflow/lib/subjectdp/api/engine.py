@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -256,6 +257,7 @@ class SubjectPrivacyEngine(Spending):
         return kept, owners[kept]
 
 
+@_disable_dynamo
 def clip_sum(
     module: nn.Module,
     inputs: Any,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo  # torch.compile stays out of what it decorates
 from torch.utils._pytree import tree_map
 
 from subjectdp.engine.batches import Call, Part, autocast_on, leaves_of, number_of, of_items, taken, tensors_in
@@ -388,6 +389,7 @@ class PrivateModule(nn.Module):
         super().__init__()
         self.module, self._step = module, step
 
+    @_disable_dynamo
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """The module's output; every tensor has its items in the first dimension."""
         if self.training and torch.is_grad_enabled():
@@ -423,6 +425,7 @@ class PrivateLoss:
     def __init__(self, step: PrivateStep) -> None:
         self._step = step
 
+    @_disable_dynamo
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
         """The mean of the items' losses, a number. It is not private: show it to nobody who may not see the data."""
         step = self._step
@@ -447,6 +450,7 @@ class _Backward(torch.autograd.Function):
         return mean.clone()
 
     @staticmethod
+    @_disable_dynamo
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         ctx.step.check_factor(float(gradients[0]))
         with torch.enable_grad():

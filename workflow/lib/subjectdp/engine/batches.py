@@ -8,9 +8,10 @@ of m items with m·T positions. Items of a part are sorted by the size of their 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,7 +36,9 @@ class Call(NamedTuple):
 
 def call(model: nn.Module, inputs: Inputs) -> Any:
     """The model's output for some items."""
-    with _replaced(torch.utils.checkpoint, _PLAIN), _replaced(Tensor, {"view": _any_view}):
+    # what torch.compile made runs as it was written: nothing sees into its code
+    eager: Any = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with eager, _replaced(torch.utils.checkpoint, _PLAIN), _replaced(Tensor, {"view": _any_view}):
         if isinstance(inputs, Call):
             return model(*map(laid_out, inputs.arguments), **inputs.named)
         if isinstance(inputs, Mapping) and _takes(model, (), inputs):

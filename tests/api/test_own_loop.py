@@ -1029,6 +1029,15 @@ class ReadsLoss(nn.Linear):
             "a mapping by name: several targets are one",
         ),
         (ReadsLoss(6, 3), {"criterion": lambda output, _: output["loss"]}, "criterion does not take .*'loss'"),
+        (
+            nn.Linear(6, 3),
+            {
+                "data_loader": DataLoader(
+                    DATA, 8, collate_fn=lambda items: (default_collate(items)[0].to_sparse(), TARGETS)
+                )
+            },
+            "Expected dense tensors, got nested, sparse",
+        ),
         (nn.LazyLinear(3), {}, "'weight' has none yet"),
         (nn.Linear(6, 3, device="meta"), {}, "'weight' is on device meta or sharded"),
         (torch.export.export(nn.Linear(6, 3), (INPUTS,)).module(), {}, "before torch.jit or torch.export"),

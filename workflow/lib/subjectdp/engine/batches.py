@@ -90,8 +90,11 @@ def leaves_of(values: Any) -> list[Any]:
 
 
 def tensors_in(values: Any) -> list[Tensor]:
-    """All tensors of a structure."""
-    return [each for each in leaves_of(values) if isinstance(each, Tensor)]
+    """All tensors of a structure. Raises ModelError for some whose items cannot be taken apart."""
+    found = [each for each in leaves_of(values) if isinstance(each, Tensor)]
+    if any(each.is_nested or each.is_quantized or each.layout is not torch.strided for each in found):
+        raise ModelError("Expected dense tensors, got nested, sparse or quantised ones: make them dense before.")
+    return found
 
 
 def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
@@ -107,8 +110,6 @@ def taken(inputs: Inputs, items: Any) -> Any:
 def number_of(inputs: Inputs) -> int:
     """B. Raises ModelError where tensors do not agree on it."""
     tensors = tensors_in(inputs)
-    if any(each.is_nested or each.is_quantized or each.layout is not torch.strided for each in tensors):
-        raise ModelError("Expected dense tensors, got nested, sparse or quantised ones: make them dense before.")
     sizes = {tuple(each.shape[:1]) for each in tensors}
     if len(sizes) != 1 or () in sizes:
         shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"

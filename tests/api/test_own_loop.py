@@ -9,6 +9,7 @@ import warnings
 from collections import UserDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import register_pytree_node
 from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSampler, default_collate
 
 import subjectdp
@@ -392,7 +394,9 @@ def skipped(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
         (frozen_later, "'0.weight' was frozen"),
         (other_parameters, "parameters alone"),
         (lambda loop, *_: loop.optimizer.step(), "before optimizer.step"),
-        (lambda loop, *_: loop.optimizer.step(lambda: 0.0), "without a closure"),
+        (lambda loop, *_: loop.optimizer.step(lambda: 0.0), "before optimizer.step"),
+        (lambda loop, *_: loop.optimizer.step(1.0), "or with a closure"),
+        (lambda loop, x, y: loop.optimizer.step(lambda: nn.CrossEntropyLoss()(loop.module(x), y).backward()), "middle"),
         (backward_twice, "one backward pass"),
         (forward_twice, "one forward pass"),
         (skipped, "optimizer.step.. for each batch"),
@@ -1022,10 +1026,21 @@ class ReadsLoss(nn.Linear):
         (
             nn.Linear(6, 3),
             {"data_loader": DataLoader(TensorDataset(INPUTS, TARGETS, TARGETS), 8)},
-            "several targets are one",
+            "a mapping by name: several targets are one",
         ),
         (ReadsLoss(6, 3), {"criterion": lambda output, _: output["loss"]}, "criterion does not take .*'loss'"),
+        (
+            nn.Linear(6, 3),
+            {
+                "data_loader": DataLoader(
+                    DATA, 8, collate_fn=lambda items: (default_collate(items)[0].to_sparse(), TARGETS)
+                )
+            },
+            "Expected dense tensors, got nested, sparse",
+        ),
         (nn.LazyLinear(3), {}, "'weight' has none yet"),
+        (nn.Linear(6, 3, device="meta"), {}, "'weight' is on device meta or sharded"),
+        (torch.export.export(nn.Linear(6, 3), (INPUTS,)).module(), {}, "before torch.jit or torch.export"),
     ],
 )
 def test_what_does_not_fit_is_told_with_the_remedy(module: nn.Module, options: Any, message: str) -> None:
@@ -1050,6 +1065,110 @@ def test_a_module_that_returns_its_own_loss_too(without_noise: None) -> None:
     assert not torch.equal(loop.vector(), before)
 
 
+class ByName(UserDict[str, Tensor]):
+    """Named outputs that torch knows, as those of transformers are."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.data[name] if name in vars(self).get("data", ()) else super().__getattribute__(name)
+
+
+register_pytree_node(
+    ByName, lambda each: ([*each.values()], [*each]), lambda values, names: ByName(zip(names, values, strict=True))
+)
+
+
+class Named(nn.Linear):
+    """Returns its outputs by name."""
+
+    def forward(self, rows: Tensor) -> Any:
+        return ByName(logits=super().forward(rows))
+
+
+def test_outputs_may_be_read_by_name(without_noise: None) -> None:
+    loop = Loop(Named(6, 3), criterion=lambda o, t: nn.functional.cross_entropy(o.logits, t, reduction="none"))
+    before = loop.vector()
+    loop.step()
+    assert not torch.equal(loop.vector(), before)
+
+
+class OwnScale(nn.Linear):
+    """Reads a parameter outside of its own layer."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows) * self.bias.exp().sum()
+
+
+@pytest.mark.parametrize("when", ["before", "after", "the step"])
+def test_compiled_modules_and_steps_train_as_they_are(when: str, without_noise: None) -> None:
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        module: Any = OwnScale(6, 3)
+        loop = Loop(torch.compile(module, backend="eager") if compiled and when == "before" else module)
+        if compiled and when == "after":
+            loop.private = torch.compile(loop.private, backend="eager")
+
+        def step(inputs: Tensor, targets: Tensor, loop: Loop = loop) -> None:
+            loop.loss(loop.private(inputs), targets).backward()
+            loop.optimizer.step()
+
+        (torch.compile(step, backend="eager") if compiled and when == "the step" else step)(*next(loop.loader.take(1)))
+        found.append(loop.vector())
+    assert torch.allclose(*found, atol=1e-6)
+
+
+def test_a_compiled_criterion_stays_as_it_is() -> None:
+    own = nn.CrossEntropyLoss()
+    loop = Loop(criterion=torch.compile(own, backend="eager"))
+    loop.step()
+    assert own.reduction == "mean" and loop.engine.steps == 1
+
+
+def test_a_closure_is_honoured_once(without_noise: None) -> None:
+    """Training frameworks step so; an optimiser may call it at parameters that it has moved."""
+    loop = Loop()
+    before = loop.vector()
+
+    def closure(inputs: Tensor, targets: Tensor) -> Tensor:
+        loop.optimizer.zero_grad()
+        value: Tensor = loop.loss(loop.private(inputs), targets)
+        value.backward()
+        return value
+
+    for batch in loop.loader.take(2):
+        assert 0 < float(loop.optimizer.step(partial(closure, *batch))) < 3
+        before, moved = loop.vector(), before - loop.vector()
+        if loop.engine.steps == 1:
+            assert torch.allclose(moved, gradient(plain), atol=1e-5)
+    assert loop.engine.steps == 2
+    batch = next(loop.loader.take(1))
+    twice = torch.optim.LBFGS(loop.module.parameters())
+    twice.register_step_pre_hook(loop.private._step.before_optimizer_step)
+    with pytest.raises(PrivacyError, match="one forward pass"):
+        twice.step(partial(closure, *batch))
+
+
+def test_a_loop_without_gradients_is_told_so() -> None:
+    loop = Loop()
+    with torch.inference_mode(), pytest.raises(PrivacyError, match="outside of torch.inference_mode"):
+        loop.step()
+
+
+class Wrapping(torch.optim.SGD):
+    """As the optimiser of accelerate: one in form alone."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.param_groups = inner.param_groups
+
+
+def test_an_optimiser_that_wraps_one_is_refused_and_the_module_is_free() -> None:
+    module = nn.Linear(6, 3)
+    inner = torch.optim.SGD(module.parameters())
+    with pytest.raises(ConfigError, match="one of torch, not one that wraps it, got 'Wrapping'"):
+        Loop(module, optimizer=Wrapping(inner))
+    Loop(module, optimizer=inner).step()
+
+
 def test_gradients_may_be_asked_for(without_noise: None) -> None:
     loop = Loop()
     for inputs, targets in loop.loader.take(1):
@@ -1064,6 +1183,8 @@ def test_gradients_may_be_asked_for(without_noise: None) -> None:
         ({"clip_norm": "1"}, "clip_norm to be above 0"),
         ({"clip_norm": torch.tensor(1.0)}, "clip_norm to be above 0"),
         ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, "at least one item"),
+        ({"inputs": INPUTS.to_sparse()}, "Expected dense tensors, got nested, sparse or quantised"),
+        ({"inputs": torch.nested.nested_tensor([*INPUTS])}, "Expected dense tensors, got nested, sparse or quantised"),
         ({"module": torch.relu}, "an nn.Module of torch"),
     ],
 )

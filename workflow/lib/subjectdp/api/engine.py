@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -162,7 +163,7 @@ class SubjectPrivacyEngine(Spending):
             module: any that treats items one by one, with the items in the first dimension of all that it is given. It
                 is trained in place: the parameters that require a gradient, float32 and on one device. The others stay
                 frozen.
-            optimizer: any of torch without a closure, over the trained parameters; the same object is returned.
+            optimizer: any of torch that needs no closure, over the trained parameters; the same object is returned.
             criterion: a loss of torch (its ``reduction`` is replaced), or a function of the module's output and the
                 targets that returns the losses (B,) of the items.
             data_loader: its data set by position, its ``collate_fn``, workers and ``batch_size`` are used: mini-batches
@@ -256,6 +257,7 @@ class SubjectPrivacyEngine(Spending):
         return kept, owners[kept]
 
 
+@_disable_dynamo
 def clip_sum(
     module: nn.Module,
     inputs: Any,
@@ -348,11 +350,14 @@ def check_parameters(module: nn.Module) -> None:
         raise expected("module", type(module).__name__, "an nn.Module of torch", ModelError)
     if not (parameters := trained_parameters(module)):
         raise ModelError("Expected a module with parameters that require a gradient.")
-    if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
-        raise ModelError("Expected a module as it was before torch.jit: its layers cannot be seen.")
+    made = [each for each in module.modules() if isinstance(each, torch.jit.ScriptModule | torch.fx.GraphModule)]
+    if any(isinstance(each, torch.jit.ScriptModule) or "train" in vars(each) for each in made):  # of torch.export
+        raise ModelError("Expected a module as it was before torch.jit or torch.export: its layers cannot be seen.")
     for name, parameter in parameters.items():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise ModelError(f"Expected parameters with values, {name!r} has none yet: call the module on items first.")
+        if parameter.numel() and not parameter.data_ptr():
+            raise ModelError(f"Expected parameters in memory, {name!r} is on device meta or sharded: load it whole.")
         if parameter.dtype is not torch.float32:
             raise ModelError(f"Expected float32 parameters to train, {name!r} is {parameter.dtype}.")
     places = [parameter.data_ptr() for parameter in parameters.values() if parameter.numel()]
@@ -371,7 +376,7 @@ def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
     check_parameters(module)
     refuse_second_training(module)
-    if not isinstance(optimizer, Optimizer):
+    if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         raise expected("optimizer", type(optimizer).__name__, "one of torch, not one that wraps it")
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     if held != {id(parameter) for parameter in trained_parameters(module).values()}:

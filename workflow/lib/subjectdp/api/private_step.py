@@ -5,10 +5,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo  # torch.compile stays out of what it decorates
 from torch.utils._pytree import tree_map
 
 from subjectdp.engine.batches import Call, Part, autocast_on, leaves_of, number_of, of_items, taken, tensors_in
@@ -73,6 +75,8 @@ class PrivateStep:
 
     def begin(self, draw: Draw, batch: Any) -> None:
         """Hands over the next items. Raises PrivacyError if the ones before have not been stepped with."""
+        if torch.is_inference_mode_enabled():
+            raise PrivacyError("Expected private steps outside of torch.inference_mode, which keeps no gradients.")
         if self._draw is not None:
             raise PrivacyError(
                 "Expected loss.backward() and optimizer.step() for each batch of the private loader, the last batch "
@@ -216,20 +220,28 @@ class PrivateStep:
                 "change the learning rate instead."
             )
 
-    def before_optimizer_step(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        """Raises PrivacyError where the optimiser would step with anything but a private gradient."""
-        given = [each for each in (*arguments, options.get("closure")) if each is not None]
-        if any(each is not optimizer for each in given):
-            raise PrivacyError("Expected optimizer.step() without a closure.")
+    def before_optimizer_step(self, optimizer: Any, arguments: Any, options: Any) -> Any:
+        """Raises PrivacyError where the optimiser would step with anything but a private gradient, also that of the
+        closure that it is given: the step ends when that is called."""
+        given = [each for each in (*arguments, options.get("closure")) if each is not None and each is not optimizer]
+        if len(given) > 1 or not all(map(callable, given)):
+            raise PrivacyError("Expected optimizer.step() without arguments, or with a closure.")
         held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
         if held != {id(parameter) for parameter in self.parameters}:
             raise PrivacyError("Expected an optimizer of the module's trained parameters alone, others were added.")
+        if given:
+            return (optimizer,), {"closure": partial(self._end, given[0])}
+        return self._end(lambda: None)
+
+    def _end(self, closure: Callable[[], Any]) -> Any:
+        found = closure()
         if not self._released:
             raise PrivacyError(
-                "Expected loss.backward(), with the private loss, before optimizer.step(). For plain training make a "
-                "new optimizer."
+                "Expected loss.backward(), with the private loss, once before optimizer.step() or in its closure. For "
+                "plain training make a new optimizer."
             )
         self.abandon()
+        return found
 
     @contextmanager
     def _run(self) -> Iterator[None]:
@@ -377,6 +389,7 @@ class PrivateModule(nn.Module):
         super().__init__()
         self.module, self._step = module, step
 
+    @_disable_dynamo
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """The module's output; every tensor has its items in the first dimension."""
         if self.training and torch.is_grad_enabled():
@@ -412,6 +425,7 @@ class PrivateLoss:
     def __init__(self, step: PrivateStep) -> None:
         self._step = step
 
+    @_disable_dynamo
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
         """The mean of the items' losses, a number. It is not private: show it to nobody who may not see the data."""
         step = self._step
@@ -436,6 +450,7 @@ class _Backward(torch.autograd.Function):
         return mean.clone()
 
     @staticmethod
+    @_disable_dynamo
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         ctx.step.check_factor(float(gradients[0]))
         with torch.enable_grad():
@@ -511,6 +526,7 @@ class ChangedMean(PlainMean):
 
 def _unreduced(criterion: Any) -> tuple[Any, str | None]:
     """The criterion that returns losses, and the reduction that it had."""
+    criterion = getattr(criterion, "_orig_mod", criterion)  # what torch.compile wraps: it would change the user's own
     if isinstance(criterion, nn.Module) and any(each.requires_grad for each in criterion.parameters()):
         raise ModelError("Expected a criterion without parameters to train: make them the module's, or freeze them.")
     if (reduction := getattr(criterion, "reduction", None)) is not None:

@@ -8,9 +8,10 @@ of m items with m·T positions. Items of a part are sorted by the size of their 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import SUPPORTED_NODES, tree_leaves, tree_map
 
 from subjectdp.errors import ModelError, PrivacyError, expected
 
@@ -35,7 +36,9 @@ class Call(NamedTuple):
 
 def call(model: nn.Module, inputs: Inputs) -> Any:
     """The model's output for some items."""
-    with _replaced(torch.utils.checkpoint, _PLAIN), _replaced(Tensor, {"view": _any_view}):
+    # what torch.compile made runs as it was written: nothing sees into its code
+    eager: Any = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with eager, _replaced(torch.utils.checkpoint, _PLAIN), _replaced(Tensor, {"view": _any_view}):
         if isinstance(inputs, Call):
             return model(*map(laid_out, inputs.arguments), **inputs.named)
         if isinstance(inputs, Mapping) and _takes(model, (), inputs):
@@ -76,8 +79,8 @@ def laid_out(inputs: Any) -> Any:
 
 
 def _in_dicts(values: Any) -> Any:
-    """A structure with a dict in place of each mapping, as torch knows no others: those of tokenizers too."""
-    plain = dict(values) if isinstance(values, Mapping) else values
+    """A structure with a dict in place of each mapping that torch does not know, such as those of tokenizers."""
+    plain = dict(values) if isinstance(values, Mapping) and type(values) not in SUPPORTED_NODES else values
     return tree_map(lambda each: _in_dicts(each) if isinstance(each, Mapping) else each, plain)
 
 
@@ -87,8 +90,11 @@ def leaves_of(values: Any) -> list[Any]:
 
 
 def tensors_in(values: Any) -> list[Tensor]:
-    """All tensors of a structure."""
-    return [each for each in leaves_of(values) if isinstance(each, Tensor)]
+    """All tensors of a structure. Raises ModelError for some whose items cannot be taken apart."""
+    found = [each for each in leaves_of(values) if isinstance(each, Tensor)]
+    if any(each.is_nested or each.is_quantized or each.layout is not torch.strided for each in found):
+        raise ModelError("Expected dense tensors, got nested, sparse or quantised ones: make them dense before.")
+    return found
 
 
 def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:

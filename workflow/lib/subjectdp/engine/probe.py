@@ -218,7 +218,7 @@ class _Trial:
             if not torch.equal(value, before[name]):
                 raise ModelError(
                     f"Expected a model that a forward pass in training mode leaves as it is, {name!r} keeps values of "
-                    "the items, which no noise covers, or counts: count in the loop."
+                    "the items, which no noise covers, or counts: count in the loop; for spectral_norm take orthogonal."
                 )
 
     def check_with_loop(self) -> list[str]:
@@ -229,7 +229,8 @@ class _Trial:
         if self.layout and (unseen := set(engine.followed) - read - set(unused)):
             raise ModelError(
                 f"Expected functions of torch to bring {', '.join(map(repr, sorted(unseen)))} and items together: "
-                "code of torch.jit or an autograd.Function is not seen, and an output of parameters alone has no items."
+                "code of torch.jit, an autograd.Function, complex numbers and writes into a tensor are not seen, "
+                "and an output of parameters alone has no items."
             )
         return_freed_memory()
         _seed()

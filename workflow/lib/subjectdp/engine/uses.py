@@ -178,8 +178,13 @@ class Alone:
 
     def __init__(self, name: str, module: nn.Module) -> None:
         self.__name__ = name or "the whole model"
-        self._names = [f"module.{each}" for each, _ in module.named_parameters()]
+        places = {id(parameter): place for place, parameter in enumerate(module.parameters())}
         self._holder = _Held(module)
+        self._places = {  # each part once: torch would not put back the parameters of one held under two names
+            f"{part}.{name}": places[id(parameter)]
+            for part, each in self._holder.named_modules()
+            for name, parameter in each.named_parameters(recurse=False, remove_duplicate=False)
+        }
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """In place of the module's own, in a pass that :class:`Uses` sees."""
@@ -187,13 +192,14 @@ class Alone:
         return handle_torch_function(self, parameters, parameters, arguments, named, seed=None)
 
     def __call__(self, parameters: list[Tensor], arguments: Any, named: Any, seed: Tensor | None) -> Any:
-        given = dict(zip(self._names, parameters, strict=True))
+        given = {name: parameters[place] for name, place in self._places.items()}
+        run = partial(functional_call, self._holder, given, arguments, named, tie_weights=False)
         if seed is None:
-            return functional_call(self._holder, given, arguments, named)
+            return run()
         devices = [parameters[0].device] if parameters[0].is_cuda else []
         with torch.random.fork_rng(devices):  # the same draws when the item's gradient is computed
             torch.manual_seed(int(seed))
-            return functional_call(self._holder, given, arguments, named)
+            return run()
 
 
 class _Held(nn.Module):

@@ -1148,6 +1148,22 @@ def test_a_closure_is_honoured_once(without_noise: None) -> None:
         twice.step(partial(closure, *batch))
 
 
+def test_a_data_set_that_grows_or_goes_by_other_keys_is_refused() -> None:
+    """Whose an item is goes by its position."""
+    items: Any = [*zip(INPUTS, TARGETS, strict=True)]
+    loop = Loop(data_loader=DataLoader(items, ITEMS))
+    loop.step()
+    items.insert(0, items[0])
+    with pytest.raises(DataError, match="the 24 that it had.*got 25"):
+        loop.step()
+    by_name: Any = {f"item {number}": item for number, item in enumerate(items[1:])}
+    with pytest.raises(DataError, match="items by position, 0 to 23: it has no 0, got 'dict'"):
+        Loop(data_loader=DataLoader(by_name, ITEMS))
+    named: Any = [{"x": row, "label": target} for row, target in items[1:]]
+    with pytest.raises(DataError, match="a mapping with labels, got 'dict of x, label'"):
+        Loop(data_loader=DataLoader(named, ITEMS))
+
+
 def test_a_loop_without_gradients_is_told_so() -> None:
     loop = Loop()
     with torch.inference_mode(), pytest.raises(PrivacyError, match="outside of torch.inference_mode"):

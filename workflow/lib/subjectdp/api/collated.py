@@ -21,7 +21,11 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
     Raises DataError where there are no (inputs, targets), ModelError for a ``collate_fn`` that sorts or mixes items."""
     dataset: Any = loader.dataset
     chosen = places_to_try(len(dataset))
-    items = [dataset[i] for i in chosen]
+    try:
+        items = [dataset[i] for i in chosen]
+    except LookupError as problem:
+        allowed = f"one with items by position, 0 to {len(dataset) - 1}: it has no {problem}"
+        raise expected("data set", type(dataset).__name__, allowed, DataError) from problem
     batch, places = loader.collate_fn(items), range(len(items))
     if getattr(dataset, "__getitems__", None):  # of a whole batch; one that draws is not compared
         once_more, whole = ([dataset[i] for i in chosen], dataset.__getitems__(chosen))
@@ -55,7 +59,7 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
     elif isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
         found = (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
     else:
-        kinds = type(batch).__name__
+        kinds = type(batch).__name__ + (f" of {', '.join(map(str, batch))}" if isinstance(batch, Mapping) else "")
         if isinstance(batch, list | tuple):
             kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
         allowed = "tensors, (inputs, targets), or a mapping with labels"
@@ -65,20 +69,27 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
 
 
 class Padding:
-    """Tries, on each batch that pads items further than any before, whether their gradients are theirs alone."""
+    """Tries, on each batch that pads items further than any before, whether their gradients are theirs alone.
+    Each batch: whether the data set has as many items as it had."""
 
     check: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
 
     def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
         self.device, self._loader, self._seen, self._tried = device, loader, set[Any](), 0
+        dataset: Any = loader.dataset
+        self._dataset, self._items = dataset, len(dataset)
 
     def __call__(self, places: Sequence[int], batch: Any) -> None:
-        """Tries a batch, of the items at those places. Raises ModelError where padding changes a gradient."""
+        """Tries a batch, of the items at those places. Raises ModelError where padding changes a gradient, DataError
+        for a data set of another length."""
+        if (now := len(self._dataset)) != self._items:
+            allowed = f"the {self._items} that it had: each is its subject's by position, so make a new engine"
+            raise expected("items of the data set", now, allowed, DataError)
         size = sum(shape.numel() for shape in _sizes(batch))
         if self.check is None or size <= self._tried or _sizes(batch) in self._seen:
             return
         self._seen.add(_sizes(batch))
-        items = [self._loader.dataset[place] for place in places]
+        items = [self._dataset[place] for place in places]
         whole = inputs_and_targets(self._loader.collate_fn(items), self.device)
         alone = [(i, inputs_and_targets(self._loader.collate_fn([item]), self.device)) for i, item in enumerate(items)]
         if padded := [each for each in alone if _sizes(each[1]) != _sizes(whole)]:

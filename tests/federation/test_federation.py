@@ -161,6 +161,7 @@ def test_people_at_more_silos_than_an_earlier_run_counted_on_are_not_undercounte
     another = world.request(name="another", ask=PLAN, run={"partition": {"silos_per_subject": 3}})
     silo = world.silo(epsilon=None, plan=None, silos_per_subject=3)
     assert silo.refuses(another, f"silos_per_subject to be as it was when {world.proposal.name} counted on it")
+    assert unpack(world.silo(epsilon=None, plan=None).answer(another))[0] == {"silo": 0}
 
 
 def test_the_agreed_plan_is_the_only_one(world: World) -> None:

@@ -1148,6 +1148,18 @@ def test_a_closure_is_honoured_once(without_noise: None) -> None:
         twice.step(partial(closure, *batch))
 
 
+def test_gradients_of_several_epochs_of_one_batch_are_not_gathered() -> None:
+    """The first would count in epsilon and be gone."""
+    loop = Loop()
+    for inputs, targets in loop.loader.take(1):
+        loop.loss(loop.private(inputs), targets).backward()
+    with pytest.raises(PrivacyError, match="Steps cannot be skipped or gathered"):
+        next(loop.loader.take(1))
+    loop.optimizer.step()
+    loop.step()
+    assert loop.engine.steps == 2
+
+
 def test_a_data_set_that_grows_or_goes_by_other_keys_is_refused() -> None:
     """Whose an item is goes by its position."""
     items: Any = [*zip(INPUTS, TARGETS, strict=True)]

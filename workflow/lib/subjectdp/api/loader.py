@@ -81,7 +81,11 @@ class PrivateLoader:
         return self.take(len(self))
 
     def take(self, steps: int) -> Iterator[Any]:
-        """The batches of the next ``steps`` steps, such as the local steps of a round."""
+        """The batches of the next ``steps`` steps, such as the local steps of a round. A batch at hand is forgotten.
+
+        Raises PrivacyError where a noisy gradient, which counts, is at hand and no optimiser has stepped with it.
+        """
+        self._step.check_stepped()
         self._step.abandon()
         self._live += 1
         return self._batches(steps, self._live)

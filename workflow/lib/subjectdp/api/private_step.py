@@ -73,15 +73,19 @@ class PrivateStep:
         self._own: list[Tensor] = []
         self._released = False
 
-    def begin(self, draw: Draw, batch: Any) -> None:
-        """Hands over the next items. Raises PrivacyError if the ones before have not been stepped with."""
-        if torch.is_inference_mode_enabled():
-            raise PrivacyError("Expected private steps outside of torch.inference_mode, which keeps no gradients.")
-        if self._draw is not None:
+    def check_stepped(self, wanted: bool = False) -> None:
+        """Raises PrivacyError where a step is begun (``wanted``) or released that no optimiser has made."""
+        if wanted or self._released:
             raise PrivacyError(
                 "Expected loss.backward() and optimizer.step() for each batch of the private loader, the last batch "
                 "was left without. Steps cannot be skipped or gathered: raise batch_size instead."
             )
+
+    def begin(self, draw: Draw, batch: Any) -> None:
+        """Hands over the next items. Raises PrivacyError if the ones before have not been stepped with."""
+        if torch.is_inference_mode_enabled():
+            raise PrivacyError("Expected private steps outside of torch.inference_mode, which keeps no gradients.")
+        self.check_stepped(self._draw is not None)
         self.abandon()
         sizes, drawn = {len(each) if each.dim() else 0 for each in tensors_in(batch)}, len(draw.positions)
         if sizes != {drawn}:

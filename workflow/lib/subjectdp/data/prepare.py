@@ -115,8 +115,14 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
         raise mistake(spec.reader, problem, DataError) from problem
     if not isinstance(upstream, Content):
         raise expected(f"what {spec.reader} gives", upstream, "a Content", DataError)
-    read = {"dataset": upstream.dataset, "kind": upstream.kind, "classes": upstream.classes}
-    listed = {"dataset": data.dataset, "kind": spec.kind, "classes": spec.classes}
+    check_content(upstream)
+    read = {name: getattr(upstream, name) for name in ("dataset", "kind", "classes", "shape")}
+    listed = {
+        "dataset": data.dataset,
+        "kind": spec.kind,
+        "classes": spec.classes,
+        "shape": spec.shape or upstream.shape,
+    }
     if read != listed:
         raise expected(f"what {spec.reader} gives", read, f"as in the catalogue, {listed}", DataError)
     return upstream

@@ -91,9 +91,11 @@ def check_content(content: Content) -> None:
     overlap = (content.first_items[order][1:] < last[order][:-1]).any()
     if overlap or (content.kind != TEXT and int(content.items.sum()) != items):
         raise DataError(f"{name}: an item that is of two subjects, or of none.")
+    if content.own_subjects and int(content.items.max()) > 1:
+        raise DataError(f"{name}: own_subjects, and a subject with several items: leave own_subjects out.")
     if content.kind != TEXT and len(content.labels) != items:
         raise DataError(f"{name}: {items} items, {len(content.labels)} labels.")
-    if content.silo_names and len(content.silos) != items:
+    if len(content.silos) != (items if content.silo_names else 0):
         raise DataError(f"{name}: {items} items, {len(content.silos)} silos of items.")
     _check_values(content)
 

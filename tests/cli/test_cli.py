@@ -238,7 +238,17 @@ def test_failures_name_rule_and_log() -> None:
     text += "Error in rule collect:\n    b\n"
     found = list(run_command._failures(text))
     assert found == ["Rule train failed: see results/logs/train/a.log.", "Rule collect failed."]
-    assert list(run_command._failures("one\n\ntwo\n")) == ["one", "two"]
+    traced = 'SyntaxError in a.py:\n  File "b.py", line 1, in c\n' * 9
+    assert list(run_command._failures(f"one\n\n{traced}")) == ["SyntaxError in a.py:"] * 8
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [("error: full.\nx\n", "full."), ("error: full.\nTraceback (x):\n  a\nKeyError: 'b'\n", "KeyError: 'b'")],
+)
+def test_the_last_reason_in_a_log_is_told(tmp_path: Path, log: str, told: str) -> None:
+    (tmp_path / "a.log").write_text(log)
+    assert run_command._reason(tmp_path / "a.log") == f"{told} ({tmp_path / 'a.log'})"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules"
 _EVERY_SECONDS = 1.0
 _FAILED = re.compile(r"^(?:Error in|RuleException in|.*Exception in) rule (\w+)", re.MULTILINE)
 _LOG = re.compile(r"^    log: (\S+)", re.MULTILINE)
+_TOLD = re.compile(r"^(?:error: )?((?<=error: ).*|[\w.]*(?:Error|Exception)(?:: .*)?)$", re.MULTILINE)
 _STEPS = re.compile(r"^(\d+ of \d+) steps", re.MULTILINE)
 
 
@@ -132,9 +133,8 @@ def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
 
 def _reason(log: Path) -> str:
     """What a job's log says was wrong, and where it lies."""
-    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-    told = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None)
-    return f"see {log}." if told is None else f"{told} ({log})"
+    told = _TOLD.findall(log.read_text(errors="replace")) if log.is_file() else []
+    return f"{told[-1]} ({log})" if told else f"see {log}."
 
 
 def _failures(text: str) -> Iterator[str]:
@@ -145,4 +145,5 @@ def _failures(text: str) -> Iterator[str]:
         if rule is not None:
             yield f"Rule {rule[1]} failed" + (f": {_reason(Path(log[1]))}" if log is not None else ".")
     if not starts:
-        yield from (line for line in text.strip().split("\n")[-8:] if line.strip())
+        lines = [line for line in text.split("\n") if line.strip() and not line.startswith("  File ")]  # of a traceback
+        yield from lines[-8:]

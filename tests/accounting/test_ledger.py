@@ -121,6 +121,14 @@ def selected_epsilon(plans: list[PrivacyPlan], chosen: PrivateSelection, unit: A
     return selection_curve(plans, chosen, unit, unit is SUBJECT).epsilon(DELTA)
 
 
+def test_a_curve_of_nothing_and_a_delta_that_is_none_are_refused() -> None:
+    with pytest.raises(ConfigError, match="plans to be those of at least one setting"):
+        selected_epsilon([], selection())
+    for delta in (0.0, 1.0, -1e-5):
+        with pytest.raises(ConfigError, match="delta to be above 0 and below 1"):
+            selection_curve([release()], selection(), SUBJECT, True).epsilon(delta)
+
+
 def by_dp_accounting(run: dp_event.DpEvent, chosen: PrivateSelection) -> float:
     score = dp_event.GaussianDpEvent(chosen.score_noise_multiplier)
     one = dp_event.ComposedDpEvent([run, score])

@@ -238,7 +238,17 @@ def test_failures_name_rule_and_log() -> None:
     text += "Error in rule collect:\n    b\n"
     found = list(run_command._failures(text))
     assert found == ["Rule train failed: see results/logs/train/a.log.", "Rule collect failed."]
-    assert list(run_command._failures("one\n\ntwo\n")) == ["one", "two"]
+    traced = 'SyntaxError in a.py:\n  File "b.py", line 1, in c\n' * 9
+    assert list(run_command._failures(f"one\n\n{traced}")) == ["SyntaxError in a.py:"] * 8
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [("error: full.\nx\n", "full."), ("error: full.\nTraceback (x):\n  a\nKeyError: 'b'\n", "KeyError: 'b'")],
+)
+def test_the_last_reason_in_a_log_is_told(tmp_path: Path, log: str, told: str) -> None:
+    (tmp_path / "a.log").write_text(log)
+    assert run_command._reason(tmp_path / "a.log") == f"{told} ({tmp_path / 'a.log'})"
 
 
 @pytest.mark.parametrize(
@@ -277,19 +287,22 @@ def test_the_line_and_the_log_of_a_run(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_lock_without_a_snakemake_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    _refuse_stale_lock(tmp_path)
+    _refuse_stale_lock(tmp_path, ["a.yaml"])
     locks = tmp_path / ".snakemake" / "locks"
     locks.mkdir(parents=True)
-    _refuse_stale_lock(tmp_path)
+    _refuse_stale_lock(tmp_path, ["a.yaml"])
     (locks / "0.input.lock").touch()
     with pytest.raises(ConfigError, match="snakemake --unlock, then the same command goes on"):
-        _refuse_stale_lock(tmp_path)
+        _refuse_stale_lock(tmp_path, ["a.yaml"])
     waiting = [sys.executable, "-c", "print(flush=True); input()"]
     job = _started([*waiting, f"{tmp_path}/.snakemake/scripts/tmp1.train.py"], tmp_path)  # outlives a killed Snakemake
     with job, pytest.raises(ConfigError, match="snakemake --unlock"):
-        _refuse_stale_lock(tmp_path)
-    with _started([*waiting, "-m", "snakemake"], tmp_path):
-        _refuse_stale_lock(tmp_path)
+        _refuse_stale_lock(tmp_path, ["a.yaml"])
+    with _started([*waiting, "-m", "snakemake", "--configfile", "b.yaml"], tmp_path):
+        _refuse_stale_lock(tmp_path, ["a.yaml"])
+    same = _started([*waiting, "-m", "snakemake", "--configfile", "a.yaml"], tmp_path)
+    with same, pytest.raises(ConfigError, match=r"wait, or kill it, got 'process \d+ with these files'"):
+        _refuse_stale_lock(tmp_path, ["a.yaml"])
 
 
 @contextmanager

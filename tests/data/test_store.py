@@ -38,6 +38,13 @@ CONTENTS = [images([5, 9, 2]), text_of([100, 3, 1000])]
         ({"labels": np.zeros(16)}, "labels to be whole numbers, got 'float64'"),
         ({"first_items": np.array([0, 4, 14])}, "of two subjects, or of none"),
         ({"items": np.array([5, 8, 2])}, "of two subjects, or of none"),
+        ({"items": [5, 9, 2]}, "femnist items to be an array of NumPy, of one dimension, of whole numbers, got 'list'"),
+        ({"items": np.array([5.0, 9.0, 2.0])}, r"items to be .* of whole numbers, got 'float64 \(3,\)'"),
+        ({"labels": np.zeros((16, 1), np.uint8)}, r"labels to be .* of one dimension, got 'uint8 \(16, 1\)'"),
+        ({"subject_ids": [0, 1, 2]}, "subject_ids to be a list of texts"),
+        ({"own_subjects": True}, "own_subjects, and a subject with several items"),
+        ({"silos": np.zeros(16, np.int16)}, "16 items, 16 silos of items"),
+        ({"groups": None}, "groups to be a list of texts"),
     ],
 )
 def test_inconsistent_content_is_refused(change: dict[str, Any], problem: str) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,3 +177,9 @@ def test_jobs_that_outlive_snakemake_do_not_hold_the_command_up(tmp_path: Path) 
     assert Path(f"/proc/{running}").exists(), "it goes on"
     process.kill()
     process.wait()
+
+
+def test_a_socket_whose_name_is_too_long_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "d" * 90)
+    with loaded_jobs() as environment:
+        assert "SUBJECTDP_JOBS" not in environment

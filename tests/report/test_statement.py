@@ -51,6 +51,7 @@ def test_no_guarantee_is_said_in_capitals(capsys: pytest.CaptureFixture[str], tm
     assert run(capsys, *command.split(), "--mode", "as_published", "--statement", str(page))[0] == 0
     text = page.read_text()
     assert "NO GUARANTEE can be stated" in text and "Nothing can be promised" in text
+    assert "Against nobody" in text and "has to be trusted" not in text and "must be true" not in text
 
 
 def test_a_persons_bound_is_not_called_the_worse_one_where_it_is_the_better(

@@ -14,6 +14,7 @@ from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config.run import RunConfig
 from subjectdp.errors import PrivacyError, SubjectDPError
 from subjectdp.plan.plan import AccountingMode
+from subjectdp.training.silo_step import SiloStep
 from training import small_world
 
 EVERY = [
@@ -111,6 +112,20 @@ def test_errors_come_before_training(tmp_path: Path, changes: dict[str, Any], me
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["local_item_dp", "higrad_avg_dp:v3", "subject_release"])
+@pytest.mark.parametrize("part", [0.0, 0.8])
+def test_an_algorithm_that_forgets_noise_ends_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, part: float
+) -> None:
+    right = SiloStep.add_noise
+    monkeypatch.setattr(
+        SiloStep, "add_noise", lambda step, total, std: total if part == 0 else right(step, total, part * std)
+    )
+    wrong = small_world.config(algorithm=name, privacy={"mode": "sound"})
+    with pytest.raises(PrivacyError, match="noise multiplier of .* in round 1, step 0 to be .* as its plan says, got"):
+        small_world.train(tmp_path, "a", wrong)
+
+
 def test_evaluation_on_a_part_of_the_items(tmp_path: Path) -> None:
     output, _ = run(tmp_path, "run", training={"rounds": 1, "batch_size": 8, "evaluation_items": 5})
     accuracy = float(pd.read_parquet(output / "rounds.parquet").test_accuracy.iloc[0])

@@ -59,8 +59,8 @@ class Curve:
     divergences: Floats
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε at δ over the orders."""
-        return best_epsilon(np.asarray(self.orders), self.divergences, math.log(delta))
+        """The smallest ε at δ over the orders. ConfigError for a δ that is none."""
+        return best_epsilon(np.asarray(self.orders), self.divergences, math.log(number("delta", delta, below=1)))
 
 
 def selection_curve(
@@ -68,6 +68,8 @@ def selection_curve(
 ) -> Curve:
     """Rényi divergences of a unit (as of ``sound.unit_losses``) in a whole selection among settings with these plans.
     Raises PrivacyError for a plan without a provable ε."""
+    if not plans:
+        raise expected("plans", plans, "those of at least one setting")
     for plan in plans:
         if plan.mechanism.data_dependence:
             raise PrivacyError("; ".join(plan.mechanism.data_dependence))

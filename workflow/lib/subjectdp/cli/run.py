@@ -25,6 +25,7 @@ _PLAIN = {"-n", "--dry-run", "--dryrun", "--unlock", "--summary", "--list-rules"
 _EVERY_SECONDS = 1.0
 _FAILED = re.compile(r"^(?:Error in|RuleException in|.*Exception in) rule (\w+)", re.MULTILINE)
 _LOG = re.compile(r"^    log: (\S+)", re.MULTILINE)
+_TOLD = re.compile(r"^(?:error: )?((?<=error: ).*|[\w.]*(?:Error|Exception)(?:: .*)?)$", re.MULTILINE)
 _STEPS = re.compile(r"^(\d+ of \d+) steps", re.MULTILINE)
 
 
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     command = _command(options.files, options.cores, options.passed_on)
     if _PLAIN & set(options.passed_on):
         return subprocess.run(command, check=False).returncode
-    _refuse_stale_lock(Path.cwd())
+    _refuse_stale_lock(Path.cwd(), options.files)
     log = Path(places.RESULTS) / "logs" / "workflow" / f"{scenario.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     elsewhere = any(word.startswith(("--profile", "--executor", "-e")) for word in options.passed_on)
@@ -62,18 +63,22 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _refuse_stale_lock(folder: Path) -> None:
-    """ConfigError where Snakemake's lock of the folder is there and no Snakemake runs in it on this machine."""
+def _refuse_stale_lock(folder: Path, files: Sequence[str]) -> None:
+    """ConfigError where Snakemake's lock of the folder is there, and none runs in it here or one has these files."""
     if not Path("/proc/self").exists() or not any((folder / ".snakemake" / "locks").glob("*")):
         return  # where processes cannot be seen, Snakemake says it itself
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (process / "cmdline").read_bytes().split(b"\0")  # its jobs, which outlive it, are scripts below it
-            running = any(Path(os.fsdecode(word)).name == "snakemake" for word in words)
-            if running and (process / "cwd").resolve() == folder.resolve():
-                return  # Snakemake says itself that it is there
+            # its jobs, which outlive it, are scripts below it
+            words = os.fsdecode((process / "cmdline").read_bytes()).split("\0")
+            running = any(Path(word).name == "snakemake" for word in words)
+            if not running or (process / "cwd").resolve() != folder.resolve():
+                continue
         except OSError:  # another user's, or ended meanwhile
             continue
+        if set(files) <= set(words):  # its log would be lost
+            raise expected("Snakemake", f"process {process.name} with these files", "ended here: wait, or kill it")
+        return  # Snakemake says itself that it is there
     raise ConfigError(
         f"{folder} is locked by a Snakemake that no longer runs on this machine, as after a kill. If none runs on "
         "another machine: snakemake --unlock, then the same command goes on."
@@ -128,9 +133,8 @@ def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
 
 def _reason(log: Path) -> str:
     """What a job's log says was wrong, and where it lies."""
-    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-    told = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None)
-    return f"see {log}." if told is None else f"{told} ({log})"
+    told = _TOLD.findall(log.read_text(errors="replace")) if log.is_file() else []
+    return f"{told[-1]} ({log})" if told else f"see {log}."
 
 
 def _failures(text: str) -> Iterator[str]:
@@ -141,4 +145,5 @@ def _failures(text: str) -> Iterator[str]:
         if rule is not None:
             yield f"Rule {rule[1]} failed" + (f": {_reason(Path(log[1]))}" if log is not None else ".")
     if not starts:
-        yield from (line for line in text.strip().split("\n")[-8:] if line.strip())
+        lines = [line for line in text.split("\n") if line.strip() and not line.startswith("  File ")]  # of a traceback
+        yield from lines[-8:]

@@ -56,9 +56,20 @@ class Content:
     silos: Silos = field(default_factory=lambda: np.empty(0, np.int16))
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of an item as models take it: (channels, height, width), (numbers,) or (characters,)."""
+        if self.window:
+            return (self.window,)
+        stored = self.features.shape[1:]
+        if self.kind != IMAGE:
+            return stored
+        return (1, *stored) if len(stored) == 2 else (*stored[2:], *stored[:2])
+
 
 def check_content(content: Content) -> None:
     """DataError unless lengths, addresses, labels and names of ``content`` are consistent."""
+    _check_types(content)
     name, subjects, items = content.dataset, len(content.subject_ids), len(content.features)
     if subjects == 0:
         raise DataError(f"The {name} source holds no subject with an item.")
@@ -80,11 +91,31 @@ def check_content(content: Content) -> None:
     overlap = (content.first_items[order][1:] < last[order][:-1]).any()
     if overlap or (content.kind != TEXT and int(content.items.sum()) != items):
         raise DataError(f"{name}: an item that is of two subjects, or of none.")
+    if content.own_subjects and int(content.items.max()) > 1:
+        raise DataError(f"{name}: own_subjects, and a subject with several items: leave own_subjects out.")
     if content.kind != TEXT and len(content.labels) != items:
         raise DataError(f"{name}: {items} items, {len(content.labels)} labels.")
-    if content.silo_names and len(content.silos) != items:
+    if len(content.silos) != (items if content.silo_names else 0):
         raise DataError(f"{name}: {items} items, {len(content.silos)} silos of items.")
     _check_values(content)
+
+
+def _check_types(content: Content) -> None:
+    for name in ("features", "labels", "first_items", "items", "silos"):
+        column, flat = getattr(content, name), name != "features"
+        whole = flat and name != "labels"
+        if (
+            not isinstance(column, np.ndarray)
+            or (flat and column.ndim != 1)
+            or (whole and column.dtype.kind not in "iu")
+        ):
+            got = f"{column.dtype} {column.shape}" if isinstance(column, np.ndarray) else type(column).__name__
+            allowed = f"an array of NumPy{', of one dimension' * flat}{', of whole numbers' * whole}"
+            raise expected(f"{content.dataset} {name}", got, allowed, DataError)
+    for name in ("subject_ids", "groups", "silo_names"):
+        names = getattr(content, name)
+        if not isinstance(names, Sequence | np.ndarray) or not all(isinstance(each, str) for each in names):
+            raise expected(f"{content.dataset} {name}", names, "a list of texts", DataError)
 
 
 def _check_values(content: Content) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from subjectdp.data import leaf_json, leaf_tables, table
 from subjectdp.data.archives import HASHES, SourceFile, describe, load_sources
-from subjectdp.data.catalogue import DATASETS, Source, held_out
+from subjectdp.data.catalogue import DATASETS, DatasetSpec, Source, held_out
 from subjectdp.data.content import Content, check_content, check_expected, count_content
 from subjectdp.data.fetch import fetch_file
 from subjectdp.data.store import write_prepared
@@ -108,18 +108,25 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
     try:
         reader = import_module(spec.reader).load_upstream
         taken = signature(reader).parameters  # a reader declares those that its data set has
-        upstream = reader(folder, **{name: value for name, value in options.items() if name in taken})
+        upstream: Content = reader(folder, **{name: value for name, value in options.items() if name in taken})
     except (SubjectDPError, OSError, MemoryError):
         raise
     except Exception as problem:
         raise mistake(spec.reader, problem, DataError) from problem
+    _check_as_listed(upstream, data.dataset, spec)
+    return upstream
+
+
+def _check_as_listed(upstream: object, dataset: str, spec: DatasetSpec) -> None:
     if not isinstance(upstream, Content):
         raise expected(f"what {spec.reader} gives", upstream, "a Content", DataError)
-    read = {"dataset": upstream.dataset, "kind": upstream.kind, "classes": upstream.classes}
-    listed = {"dataset": data.dataset, "kind": spec.kind, "classes": spec.classes}
-    if read != listed:
+    check_content(upstream)
+    pairs = {name: (getattr(upstream, name), getattr(spec, name)) for name in ("kind", "classes", "own_subjects")}
+    pairs |= {"dataset": (upstream.dataset, dataset), "shape": (upstream.shape, spec.shape or upstream.shape)}
+    pairs["silos"] = (len(upstream.silo_names), spec.silos)
+    read, listed = ({name: pair[i] for name, pair in pairs.items() if pair[0] != pair[1]} for i in (0, 1))
+    if read:
         raise expected(f"what {spec.reader} gives", read, f"as in the catalogue, {listed}", DataError)
-    return upstream
 
 
 def inspect_source(data: DataConfig) -> dict[str, Any]:

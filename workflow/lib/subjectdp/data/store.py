@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from subjectdp.data.content import IMAGE, Content, Integers, check_content, count_content, most_copies
+from subjectdp.data.content import Content, Integers, check_content, count_content, most_copies
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
 from subjectdp.io.atomic import SEAL, is_intact, sealed
@@ -44,16 +44,6 @@ class PreparedData(Content):
 
     folder: Path
     meta: Mapping[str, Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of an item as models take it: (channels, height, width), (numbers,) or (characters,)."""
-        if self.window:
-            return (self.window,)
-        stored = self.features.shape[1:]
-        if self.kind != IMAGE:
-            return stored
-        return (1, *stored) if len(stored) == 2 else (stored[2], *stored[:2])
 
     @property
     def copies(self) -> int:

@@ -51,7 +51,7 @@ from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.federation import Federation
 from subjectdp.training.manifest import choose_device
 from subjectdp.training.records import StepLog
-from subjectdp.training.rounds import train_silo
+from subjectdp.training.rounds import check_noise, train_silo
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,9 @@ class Silo:
             federation = replace(federation, seed=secrets.randbits(256))
         record = replace(record, rounds={**record.rounds, round_: request})
         self.budget.write(record, accepted.for_readers)  # from here on the round counts as released
-        release = train_silo(federation, model, round_, self.site.silo, StepLog())
+        steps = StepLog()
+        release = train_silo(federation, model, round_, self.site.silo, steps)
+        check_noise(federation.plan, steps.take())
         reply = pack({"silo": self.site.silo, "round": round_}, release)
         self.budget.keep_release(record, round_, reply)
         self.budget.write(replace(record, kept=round_), accepted.for_readers)

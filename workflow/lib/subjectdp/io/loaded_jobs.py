@@ -56,7 +56,7 @@ def hand_over() -> None:
 @contextmanager
 def loaded_jobs() -> Iterator[dict[str, str]]:
     """The environment in which Snakemake's jobs are forks of a loaded process, which lives as long as the block."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > 80:  # a socket's name has 107 bytes
         yield dict(os.environ)
         return
     with tempfile.TemporaryDirectory(prefix="subjectdp-") as folder:

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from subjectdp.algorithms.base import SiloTask
 from subjectdp.engine.clipping import squared_error
+from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.skellam import modular_sum
+from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.sampling import silos_of_round
 from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import Federation, descend, make_optimiser, optimiser_state, restore_optimiser
-from subjectdp.training.records import Score, StepLog
+from subjectdp.training.records import LoggedStep, Score, StepLog
 from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
 
 
@@ -122,6 +124,17 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
         log.add_release(whole.row)
         return released
     return vector.clone() if integers is None else integers
+
+
+def check_noise(plan: PrivacyPlan, rows: Iterable[LoggedStep]) -> None:
+    """PrivacyError where an algorithm's own code added less noise to a step than the plan's ε counts on."""
+    for row in rows:
+        silo = plan.silos[row.silo]
+        noised_every = silo.local_steps if plan.mechanism.clips_updates else silo.fused_steps
+        wanted = plan.noise_multiplier(row.silo, row.batch.largest_group)
+        if (row.step + 1) % noised_every == 0 and row.noise_multiplier < wanted:
+            key = f"noise multiplier of {plan.mechanism.title} in round {row.round}, step {row.step}"
+            raise expected(key, row.noise_multiplier, f"{wanted:g}, as its plan says", PrivacyError)
 
 
 class RoundServer:

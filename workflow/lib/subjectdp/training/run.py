@@ -38,7 +38,7 @@ from subjectdp.training.manifest import (
     take_back_finished,
 )
 from subjectdp.training.records import Checkpoints, Recorder, Snapshot, StepLog, also_to, forget_secret, run_secret
-from subjectdp.training.rounds import Ask, GlobalModel, evaluate, run_round
+from subjectdp.training.rounds import Ask, GlobalModel, check_noise, evaluate, run_round
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,9 @@ def train(run: Run, before: Snapshot, started: float) -> Snapshot:
             run_round(run.federation, run.model, round_, steps, run.ask)
             synchronise(run.federation.device)
             seconds = reached.train_seconds + time.perf_counter() - begun
-            run.recorder.add_steps(steps.take())
+            noised = steps.take()
+            check_noise(run.inputs.plan, noised)
+            run.recorder.add_steps(noised)
             if round_ % run.inputs.run.training.evaluate_every == 0 or round_ == rounds:
                 _evaluate(run, round_, seconds / round_)
             wall = before.wall_seconds + time.perf_counter() - started

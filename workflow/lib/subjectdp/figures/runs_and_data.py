@@ -137,12 +137,8 @@ def _heat_panel(partition: Partition, key: str, facts: dict[str, Any]) -> Panel:
 
     def draw(axes: Axes) -> None:
         top, ticks = max(1, int(np.ceil(np.quantile(counts, 0.995)))), MaxNLocator(5, integer=True)
-        bar = {
-            "label": "items of a subject",
-            "extend": "max" if counts.max() > top else "neither",
-            "pad": 0.015,
-            "ticks": ticks,
-        }
+        beyond = "max" if counts.max() > top else "neither"
+        bar = {"label": "items of a subject", "extend": beyond, "pad": 0.015, "ticks": ticks}
         look: dict[str, Any] = {"cmap": "Blues", "rasterized": True, "xticklabels": False, "cbar_kws": bar}
         sns.heatmap(counts, ax=axes, vmin=0, vmax=top, yticklabels=max(1, partition.silos // 8), **look)
         some = "" if len(ranks) == len(order) else f"{len(ranks):,} of "

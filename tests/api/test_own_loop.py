@@ -7,9 +7,10 @@ import io
 import pickle
 import warnings
 from collections import UserDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -1146,6 +1147,29 @@ def test_a_closure_is_honoured_once(without_noise: None) -> None:
     twice.register_step_pre_hook(loop.private._step.before_optimizer_step)
     with pytest.raises(PrivacyError, match="one forward pass"):
         twice.step(partial(closure, *batch))
+
+
+@pytest.fixture
+def two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process of torch.distributed that believes to have another beside it."""
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda group=None: 2)
+    yield
+    monkeypatch.undo()
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_no_process_counts_what_others_release() -> None:
+    with pytest.warns(UserWarning, match="Epsilon counts this process alone"):
+        loop = Loop()
+    loop.step()
+    inner = nn.Linear(6, 3)
+    with pytest.raises(PrivacyError, match="DistributedDataParallel over several"):
+        Loop(nn.parallel.DistributedDataParallel(inner), optimizer=torch.optim.SGD(inner.parameters(), 0.1))
+    loop.private = nn.parallel.DistributedDataParallel(loop.private)
+    with pytest.raises(PrivacyError, match="DistributedDataParallel over several"):
+        loop.step()
 
 
 def test_gradients_of_several_epochs_of_one_batch_are_not_gathered() -> None:

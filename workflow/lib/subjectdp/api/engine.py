@@ -26,6 +26,7 @@ from subjectdp.api.private_step import (
     PrivateLoss,
     PrivateModule,
     PrivateStep,
+    check_processes,
     item_losses,
     refuse_second_training,
 )
@@ -376,6 +377,7 @@ def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
     check_parameters(module)
     refuse_second_training(module)
+    check_processes(module)
     if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         raise expected("optimizer", type(optimizer).__name__, "one of torch, not one that wraps it")
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}

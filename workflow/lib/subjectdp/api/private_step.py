@@ -9,8 +9,10 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo  # torch.compile stays out of what it decorates
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
 from subjectdp.engine.batches import Call, Part, autocast_on, leaves_of, number_of, of_items, taken, tensors_in
@@ -105,6 +107,7 @@ class PrivateStep:
                 "Expected one forward pass of the training model for each batch of the private loader. For anything "
                 "else call model.eval() first."
             )
+        check_processes(DistributedDataParallel._active_ddp_module)
         self._check_trained_as_made()
         self._settings.check(
             "Expected the module as it was when its batch was drawn, a number or a buffer of it was changed since: it "
@@ -330,6 +333,20 @@ def guard(module: nn.Module, owner: Any) -> None:
             own = PlainPassGuard(owner)
             each.register_forward_pre_hook(own)
             each.register_forward_hook(own.after)
+
+
+def check_processes(module: nn.Module | None) -> None:
+    """PrivacyError for a ``module`` whose gradients are averaged over processes; a warning for others among several."""
+    if module is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    if isinstance(module, DistributedDataParallel):
+        raise PrivacyError(
+            "Expected one process, got DistributedDataParallel over several: each draws from its own data and counts "
+            "its own steps, and a person may be at many. Average the models of the processes instead, as silos, with "
+            "the epsilon of subjectdp.account."
+        )
+    text = "Epsilon counts this process alone: a person whose items other processes train on has more."
+    warnings.warn(text, stacklevel=4)
 
 
 def refuse_second_training(module: nn.Module) -> None:

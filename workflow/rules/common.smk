@@ -139,7 +139,8 @@ if workflow.is_main_process:
     typed = set(words)
     ruled = {"--until", "-U", "--omit-from", "-O", "--forcerun", "-R"} & typed
     for figure in set(catalogue.FIGURES) - set(SCENARIO.figures):
-        if {f"figure_{figure}", *(() if ruled else (figure,))} & typed:
+        named = {f"figure_{figure}", *(() if ruled else (figure,))}
+        if MODULE is None and named & typed:
             checked(SCENARIO.require_figure, figure)
     triggers = re.search(r" --rerun-triggers[ =]([a-z -]+?)(?= -|$)", " ".join(words))
     if triggers and not {"params", "input"} <= set(triggers[1].split()):

@@ -108,6 +108,11 @@ def test_a_wrong_command_line_or_setting_ends_in_its_message_alone(project, argu
     assert done.returncode != 0 and f"Expected {told}" in done.stdout and "Traceback" not in done.stdout
 
 
+def test_records_of_other_runs_can_be_cleaned_up(project):
+    done = project.snakemake("--cleanup-metadata", "results/runs/other/manifest.json", *SMOKE.split(), check=False)
+    assert "to be of the scenario" not in done.stdout
+
+
 def test_what_would_be_left_unseen_is_told(project):
     wanted = ("-n", "-q", "rules", *SMOKE.split(), "--config", "description=sizes {1, 2} of ${SUBJECTDP_MINE}")
     for triggers in ([], ["--rerun-triggers", "mtime"], ["--rerun-triggers", "mtime", "params", "input"]):

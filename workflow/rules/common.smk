@@ -165,7 +165,7 @@ RUNS = SCENARIO.runs_by_id
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
 DATA = SCENARIO.datasets_by_key
 for kind, known in {"runs": RUNS, "partitions": PARTITIONS, "data": DATA}.items():
-    for word in words:
+    for word in words if not {"--cleanup-metadata", "--cm"} & set(words) else ():
         named = re.match(
             rf"{re.escape(RESULTS)}/{kind}/([^/]+)/", os.path.normpath(word)
         )

@@ -270,6 +270,7 @@ def test_values_of_the_command_line_are_those_of_a_file() -> None:
     data = {"data": {"subjects": None}}
     wanted = {"name": "a", "run": {**data, "seed": 3, "privacy": {"delta": 1e-6}}, "sweep": [{"seed": [0, 1]}]}
     assert given_values(entries, {"name": "a", **nested}) == wanted
+    assert given_values(["synthetic_note=null"], {"synthetic_note": "null"}) == {"synthetic_note": None}
     assert given_values(["run={'data': {'subjects': None}}"], nested) == {"run": data}, "a profile's mapping"
     for value, told in (("{seed: 1, seed: 2}", "'seed' is given twice"), ("{'seed': 010}", "base 8")):
         with pytest.raises(ConfigError, match=told):

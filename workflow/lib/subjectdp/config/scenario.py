@@ -277,7 +277,7 @@ def given_values(entries: Iterable[str], texts: Mapping[str, Any]) -> dict[str, 
     ``entries``: KEY=VALUE. ``texts``: what Snakemake read, in whose mappings and lists all numbers and null are text.
     """
     nested = {key for key, text in texts.items() if isinstance(text, (Mapping, list))}
-    given = {key: text for key, text in texts.items() if key not in nested}
+    given = {key: None if text == "null" else text for key, text in texts.items() if key not in nested}
     for key, _, value in (entry.partition("=") for entry in entries):
         if key in nested:
             text = value.strip("'\"")

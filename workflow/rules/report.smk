@@ -54,20 +54,3 @@ rule results_page:
         code=code_of("results_page", "subjectdp.report.results_page"),
     script:
         "../scripts/results_page.py"
-
-
-# A report does not say that its figures are of other settings than the captions.
-if MODULE is None and "--report" in {word.partition("=")[0] for word in words}:
-    build_dag = workflow._build_dag
-
-    def build_current_dag():
-        build_dag()
-        chosen, waiting = workflow.dag_settings, len(list(workflow.dag.needrun_jobs()))
-        forced = chosen.forceall or chosen.forcetargets or chosen.forcerun
-        if waiting and not forced and "--report-after-run" not in words:
-            raise WorkflowError(
-                f"error: Expected the results to be those of the settings, got {waiting} jobs that are to run: give "
-                "the command without --report first."
-            )
-
-    workflow._build_dag = build_current_dag

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.commands import refused
-from subjectdp.config import load_scenario, load_scenario_from_mapping
+from subjectdp.config import given_values, load_scenario, load_scenario_from_mapping
 from subjectdp.config.messages import allowed_text, walk_fields
 from subjectdp.config.sections import RunSections
 from subjectdp.data.catalogue import DatasetSpec
@@ -257,6 +257,24 @@ def test_a_problem_of_an_overlay_names_the_overlay(tmp_path: Path, capsys: pytes
     over.write_text("description: nothing\n")
     base.write_text("name: x\nrun:\n  training: {rounds: 0}\n")
     assert f"({base}:3)" in refused(capsys, "scenario", base, over)
+
+
+def test_values_of_the_command_line_are_those_of_a_file() -> None:
+    nested = {"run": {}, "sweep": []}  # Snakemake reads numbers and null in them as text
+    entries = [
+        "run={data: {subjects: null}, seed: 3}",
+        "sweep=[{seed: [0, 1]}]",
+        "run='privacy: {delta: 1e-6}'",
+        "name=a",
+    ]
+    data = {"data": {"subjects": None}}
+    wanted = {"name": "a", "run": {**data, "seed": 3, "privacy": {"delta": 1e-6}}, "sweep": [{"seed": [0, 1]}]}
+    assert given_values(entries, {"name": "a", **nested}) == wanted
+    assert given_values(["synthetic_note=null"], {"synthetic_note": "null"}) == {"synthetic_note": None}
+    assert given_values(["run={'data': {'subjects': None}}"], nested) == {"run": data}, "a profile's mapping"
+    for value, told in (("{seed: 1, seed: 2}", "'seed' is given twice"), ("{'seed': 010}", "base 8")):
+        with pytest.raises(ConfigError, match=told):
+            given_values([f"run={value}"], nested)
 
 
 def test_missing_file_and_no_file(tmp_path: Path) -> None:

@@ -91,6 +91,10 @@ def test_a_wrong_scenario_ends_in_its_message_alone(project, tmp_path, text, tol
     [
         (f"figure2 {SMOKE}", "", "the figure to be one of the scenario smoke (figure1, partition)"),
         ("--config name=foo", "", "a scenario beside --config name=foo"),
+        (f"{SMOKE} --configfiles=config/config.yaml", "", "--configfile to be given once, with all its values"),
+        (f"{SMOKE} --config name=a -C name=b", "", "--config to be given once, with all its values"),
+        (f"{SMOKE} --config name=A", "", "name to be text matching ^[a-z0-9][a-z0-9_-]{0,63}$, got 'A'. (--config)"),
+        (f"./results/runs/other/manifest.json {SMOKE}", "", "./results/runs/other/manifest.json to be of the scenario"),
         ("--sdm apptainer", "", "SUBJECTDP_CONTAINER to name an image"),
         ("", "MINUTES=30", "SUBJECTDP_SLURM_MINUTES"),
         ("--profile slurm", "RUNS_PER_JOB=0", "SUBJECTDP_SLURM_RUNS_PER_JOB to be a whole number from 1 on"),
@@ -102,6 +106,20 @@ def test_a_wrong_command_line_or_setting_ends_in_its_message_alone(project, argu
     settings = {f"SUBJECTDP_SLURM_{name}": value for name, _, value in [slurm.partition("=")] if name}
     done = project.snakemake("-n", *arguments.split(), check=False, **settings)
     assert done.returncode != 0 and f"Expected {told}" in done.stdout and "Traceback" not in done.stdout
+
+
+def test_records_of_other_runs_can_be_cleaned_up(project):
+    done = project.snakemake("--cleanup-metadata", "results/runs/other/manifest.json", *SMOKE.split(), check=False)
+    assert "to be of the scenario" not in done.stdout
+
+
+def test_what_would_be_left_unseen_is_told(project):
+    wanted = ("-n", "-q", "rules", *SMOKE.split(), "--config", "description=sizes {1, 2} of ${SUBJECTDP_MINE}")
+    for triggers in ([], ["--rerun-triggers", "mtime"], ["--rerun-triggers", "mtime", "params", "input"]):
+        done = project.snakemake(*wanted, *triggers, SUBJECTDP_MINE="1", SUBJECTDP_ANYDEVICE="1")
+        assert "Nothing reads the variable SUBJECTDP_ANYDEVICE. Did you mean 'SUBJECTDP_ANY_DEVICE'?" in done.stdout
+        assert "Nothing reads the variable SUBJECTDP_MINE" not in done.stdout
+        assert ("Changed settings and code are not seen" in done.stdout) == (triggers[1:] == ["mtime"])
 
 
 def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:

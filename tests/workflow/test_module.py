@@ -105,6 +105,9 @@ def test_two_scenarios_share_data_partitions_and_runs(make_project: Callable, tm
         **{f"one_{step}": 1 for step in ("fetch", "prepare", "partition", "train", "collect")},
         **{"two_train": 1, "two_collect": 1},
     }
+    with (folder / "Snakefile").open("a") as snakefile:  # a rule of the host's that is called as a figure is
+        snakefile.write("\nrule cost:\n    input: rules.host.input\n")
+    assert job_counts(plan(folder, "cost", "--quiet", "rules"))["cost"] == 1
 
 
 REMOTE = """

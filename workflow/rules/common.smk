@@ -55,7 +55,12 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 # Only light modules: this file is parsed again in every cluster job, and torch or pandas would cost seconds.
 from subjectdp.algorithms.registry import is_private
 from subjectdp.figures import catalogue
-from subjectdp.config import fingerprint, load_scenario, load_scenario_from_mapping
+from subjectdp.config import (
+    fingerprint,
+    given_values,
+    load_scenario,
+    load_scenario_from_mapping,
+)
 from subjectdp.config.fingerprint import (
     input_fingerprint,
     source_addresses,
@@ -68,6 +73,7 @@ from subjectdp.forecast.before_start import (
     check_before_start,
     cluster_settings,
     forecast_seconds,
+    unread_variables,
 )
 from subjectdp.io.atomic import sha256_of
 from subjectdp.io.job_log import would_fail_again
@@ -102,6 +108,15 @@ PLACE = str(workflow.modifier.modify_path(RESULTS))
 paths, placed = under(RESULTS), under(PLACE)
 MODULE = workflow.modifier.namespace  # None: the workflow itself
 
+# What the user typed: while rules are read, Snakemake does not tell targets and options.
+words = sys.argv if workflow.is_main_process else []
+for option, other in (("--configfile", "--configfiles"), ("--config", "-C")):
+    if sum(word.partition("=")[0] in (option, other) for word in words) > 1:
+        raise WorkflowError(
+            f"error: Expected {option} to be given once, with all its values: Snakemake drops those of the first."
+        )
+
+
 # Snakemake merges the files into `config`, key by key, and silently keeps the last of duplicate keys. A scenario's files
 # are layers instead: each is applied as a whole (docs/decisions/0023-later-file-wins.md). Files of the command line lie
 # over the one that the Snakefile loads, `--config` over all. A module's scenario is its `config`.
@@ -110,23 +125,36 @@ if MODULE is None:
         dict.fromkeys(map(Path, workflow.configfiles)),
         key=lambda file: file.absolute() in workflow.overwrite_configfiles,
     )
-    GIVEN = dict(workflow.config_settings.config)
+    typed = workflow.config_settings
+    GIVEN = checked(given_values, typed.config_args, typed.config)
     SCENARIO = checked(load_scenario, FILES, GIVEN)
     SETTINGS = [*map(read_yaml, FILES), GIVEN]
 else:
-    FILES = []
+    FILES, GIVEN = [], {}
     SETTINGS = [dict(config)]
     SCENARIO = checked(load_scenario_from_mapping, *SETTINGS)
 config.update(overlaid(SETTINGS))  # what captions read
 if workflow.is_main_process:
-    # While rules are read, Snakemake does not tell the targets. After an option of rules `partition` is a rule.
-    typed = set(sys.argv)
+    # After an option of rules `partition` is a rule.
+    typed = set(words)
     ruled = {"--until", "-U", "--omit-from", "-O", "--forcerun", "-R"} & typed
     for figure in set(catalogue.FIGURES) - set(SCENARIO.figures):
-        if {f"figure_{figure}", *(() if ruled else (figure,))} & typed:
+        named = {f"figure_{figure}", *(() if ruled else (figure,))}
+        if MODULE is None and named & typed:
             checked(SCENARIO.require_figure, figure)
+    triggers = re.search(r" --rerun-triggers[ =]([a-z -]+?)(?= -|$)", " ".join(words))
+    if triggers and not {"params", "input"} <= set(triggers[1].split()):
+        logger.warning(
+            "Changed settings and code are not seen, and results may be of others: params or input is not among "
+            "--rerun-triggers."
+        )
+    if (
+        MODULE is None and "SUBJECTDP_JOBS" not in os.environ
+    ):  # subjectdp run has told it
+        for told in unread_variables(FILES, given=GIVEN):
+            logger.warning(told)
     if "plan" not in typed:  # it lists what will not start
-        for told in checked(check_before_start, SCENARIO, PLACE, FILES):
+        for told in checked(check_before_start, SCENARIO, PLACE, [*FILES, GIVEN]):
             logger.warning(told)
 CLUSTER = checked(cluster_settings)
 if not workflow.is_main_process:
@@ -136,6 +164,15 @@ if not workflow.is_main_process:
 RUNS = SCENARIO.runs_by_id
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
 DATA = SCENARIO.datasets_by_key
+for kind, known in {"runs": RUNS, "partitions": PARTITIONS, "data": DATA}.items():
+    for word in words if not {"--cleanup-metadata", "--cm"} & set(words) else ():
+        named = re.match(
+            rf"{re.escape(RESULTS)}/{kind}/([^/]+)/", os.path.normpath(word)
+        )
+        if MODULE is None and named and named[1] not in known:
+            raise WorkflowError(
+                f"error: Expected {word} to be of the scenario {SCENARIO.name}: add the --configfile that it belongs to."
+            )
 COLLECTED = ("runs", "rounds", "steps")
 
 
@@ -354,6 +391,23 @@ wildcard_constraints:
     partition_id=keys_of(PARTITIONS),
     run_id=keys_of(RUNS),
     figure=r"[\w-]+",
+
+
+# A report does not say that its figures are of other settings than the captions.
+if MODULE is None and "--report" in {word.partition("=")[0] for word in words}:
+    build_dag = workflow._build_dag
+
+    def build_current_dag():
+        build_dag()
+        chosen, waiting = workflow.dag_settings, len(list(workflow.dag.needrun_jobs()))
+        forced = chosen.forceall or chosen.forcetargets or chosen.forcerun
+        if waiting and not forced and "--report-after-run" not in words:
+            raise WorkflowError(
+                f"error: Expected the results to be those of the settings, got {waiting} jobs that are to run: give "
+                "the command without --report first."
+            )
+
+    workflow._build_dag = build_current_dag
 
 
 # An image is built by the site (workflow/envs/apptainer.def): nobody else's would have its drivers.

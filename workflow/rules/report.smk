@@ -48,7 +48,8 @@ rule results_page:
             sha256_of(path)
             for path in (PHRASES, *map(catalogue.caption, SCENARIO.figures))
         ],
-        about=[SCENARIO.description, SCENARIO.synthetic_note],
+        # a function: Snakemake takes braces in a plain text for wildcards
+        about=lambda wildcards: [SCENARIO.description, SCENARIO.synthetic_note],
         template=PAGE_TEMPLATE,
         code=code_of("results_page", "subjectdp.report.results_page"),
     script:

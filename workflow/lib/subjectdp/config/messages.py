@@ -234,8 +234,9 @@ _INDEX = re.compile(r"\[\d+\]$")
 
 
 @contextmanager
-def error_located_in(files: Sequence[Path | str]) -> Iterator[None]:
-    """Adds file and line to each line of a ConfigError of the block, where a file has the key that it is about."""
+def error_located_in(files: Sequence[Path | str | Mapping[str, Any]]) -> Iterator[None]:
+    """Adds file and line to each line of a ConfigError of the block, where a file has the key that it is about; a
+    mapping is what ``--config`` gave."""
     try:
         yield
     except ConfigError as problem:
@@ -258,10 +259,11 @@ def _place_of(line: str, places: Sequence[tuple[str, str | None, str]]) -> str:
     return ""
 
 
-def _places(file: Path | str) -> Iterator[tuple[str, str | None, str]]:
+def _places(file: Path | str | Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
     # dotted key, text of a scalar, and file:line of all that a YAML file holds; nothing of what is no YAML
     try:
-        root = yaml.compose(Path(file).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        content = yaml.safe_dump(dict(file)) if isinstance(file, Mapping) else Path(file).read_text(encoding="utf-8")
+        root = yaml.compose(content, Loader=yaml.SafeLoader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return
     waiting = [] if root is None else [("", root)]
@@ -275,5 +277,5 @@ def _places(file: Path | str) -> Iterator[tuple[str, str | None, str]]:
             continue
         for key, start, value in children:
             text = str(value.value) if isinstance(value, yaml.ScalarNode) else None
-            yield key, text, f"{file}:{start.start_mark.line + 1}"
+            yield key, text, "--config" if isinstance(file, Mapping) else f"{file}:{start.start_mark.line + 1}"
             waiting.append((key, value))

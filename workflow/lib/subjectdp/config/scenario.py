@@ -6,13 +6,16 @@ earlier, what each file says: ``run``, ``datasets.<data set>``, ``algorithms.<na
 run's place in it (docs/decisions/0023-later-file-wins.md).
 """
 
+import ast
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, WithJsonSchema
@@ -24,7 +27,7 @@ from subjectdp.config.sections import DataConfig, RunSections, Section
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError, expected, unknown
 from subjectdp.io.printing import flattened
-from subjectdp.io.yaml_files import check_tree, read_yaml
+from subjectdp.io.yaml_files import check_tree, parse_yaml, read_yaml
 from subjectdp.places import LIBRARY
 from subjectdp.plan.plan import NaturalNumber
 
@@ -264,8 +267,25 @@ def load_scenario(paths: Sequence[Path | str] | Path | str, given: Mapping[str, 
     if not files:
         raise ConfigError("Expected at least one scenario file.")
     contents = [read_yaml(file) for file in files]
-    with messages.error_located_in(files):
+    with messages.error_located_in([*files, given or {}]):
         return load_scenario_from_mapping(*contents, *([given] if given else []))
+
+
+def given_values(entries: Iterable[str], texts: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of Snakemake's ``--config``, read as those of a file. Raises ConfigError as a file does.
+
+    ``entries``: KEY=VALUE. ``texts``: what Snakemake read, in whose mappings and lists all numbers and null are text.
+    """
+    nested = {key for key, text in texts.items() if isinstance(text, (Mapping, list))}
+    given = {key: None if text == "null" else text for key, text in texts.items() if key not in nested}
+    for key, _, value in (entry.partition("=") for entry in entries):
+        if key in nested:
+            text = value.strip("'\"")
+            read = parse_yaml(f"{key}:\n{indent(text, ' ')}", f"--config {key}")
+            with suppress(ValueError, SyntaxError):  # a profile's mapping, as Python prints it: None is null
+                read = {key: ast.literal_eval(text)}
+            given = merge(given, read)
+    return given
 
 
 def load_scenario_from_mapping(*contents: Mapping[str, Any]) -> Scenario:

@@ -278,7 +278,7 @@ _SLACK = 1.1  # by which a silo may be larger than the expected number of items 
 
 
 def check_before_start(
-    scenario: Scenario, results: str = places.RESULTS, files: Sequence[Path | str] = ()
+    scenario: Scenario, results: str = places.RESULTS, files: Sequence[Path | str | Mapping[str, Any]] = ()
 ) -> list[str]:
     """A line for each figure that leaves out runs, and for data that were changed. ConfigError, with places in
     ``files``, for problems of data or partitions not yet made, or of a figure."""
@@ -326,10 +326,13 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
             yield str(expected("training.batch_size", batch, allowed))
 
 
-def unread_variables(files: Sequence[Path | str], environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """A line for each variable SUBJECTDP_* that is set and that neither workflow nor scenarios (``files``) read."""
-    given = [Path(file) for file in (*files, *Path("config/scenarios").glob("*.yaml"))]
-    texts = "".join(file.read_text(encoding="utf-8", errors="replace") for file in given if file.is_file())
+def unread_variables(
+    files: Sequence[Path | str], environment: Mapping[str, str] = os.environ, given: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """A line for each variable SUBJECTDP_* that is set and that neither workflow nor scenarios (``files``, and what
+    was ``given`` on the command line) read."""
+    read = [Path(file) for file in (*files, *Path("config/scenarios").glob("*.yaml"))]
+    texts = "".join(file.read_text(encoding="utf-8", errors="replace") for file in read if file.is_file()) + str(given)
     known = {*_VARIABLES, *(PREFIX + name for name in KNOWN), *re.findall(r"\$\{(SUBJECTDP_\w+)", texts)}
     for name in sorted(environment):
         if name.startswith("SUBJECTDP_") and not name.startswith(PREFIX) and name not in known:

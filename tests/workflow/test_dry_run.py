@@ -120,6 +120,8 @@ def test_what_would_be_left_unseen_is_told(project):
         assert "Nothing reads the variable SUBJECTDP_ANYDEVICE. Did you mean 'SUBJECTDP_ANY_DEVICE'?" in done.stdout
         assert "Nothing reads the variable SUBJECTDP_MINE" not in done.stdout
         assert ("Changed settings and code are not seen" in done.stdout) == (triggers[1:] == ["mtime"])
+    done = project.snakemake("--report", "a.html", *SMOKE.split(), check=False)
+    assert "A report shows the results that are there" in done.stdout
 
 
 def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:

@@ -242,12 +242,6 @@ def test_a_fresh_clone_with_copied_results_has_nothing_to_do(finished: Finished,
 
 
 @pytest.mark.slow
-def test_no_report_shows_results_of_other_settings(finished: Finished, tmp_path: Path) -> None:
-    printed = finished.snakemake("--report", str(tmp_path / "a.html"), "--config", "run={seed: 3}")
-    assert "error: Expected the results to be those of the settings, got " in printed and not any(tmp_path.iterdir())
-
-
-@pytest.mark.slow
 def test_what_is_missing_is_made_again(finished: Finished) -> None:
     manifest = sorted(finished.root.glob("results/runs/*/manifest.json"))[0]
     with kept(manifest):

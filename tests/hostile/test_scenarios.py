@@ -55,15 +55,16 @@ def test_a_hostile_scenario_ends_in_its_message_alone(
 ) -> None:
     text, told = CASES[case]
     monkeypatch.setenv(*TOKEN)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "scenario.yaml").write_text(text)
-    before = tree(tmp_path.parent)
+    (folder := tmp_path / "folder").mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "scenario.yaml").write_text(text)
+    before = tree(tmp_path)
     assert main(["scenario", "scenario.yaml"]) == 2
     output = capsys.readouterr()
     assert output.out == "" and told in output.err and TOKEN[1] not in output.err
     assert all(line.startswith("error: ") for line in output.err.splitlines())
     check_message(output.err.strip())
-    assert tree(tmp_path.parent) == before
+    assert tree(tmp_path) == before
 
 
 def test_the_same_cases_without_their_fault_are_read(tmp_path: Path) -> None:

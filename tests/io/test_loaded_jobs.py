@@ -135,6 +135,7 @@ def test_without_its_process_a_job_loads_for_itself(tmp_path: Path) -> None:
     assert told(process) == (os.getpid(), process.pid)
 
 
+@pytest.mark.long
 def test_the_loaded_process_has_one_thread_and_ends_with_its_block(tmp_path: Path) -> None:
     body = "import sys; print(len(os.listdir('/proc/self/task')), 'torch' in sys.modules)"
     deadline = time.monotonic() + 60
@@ -162,6 +163,7 @@ def test_a_block_that_ends_first_ends_the_loading(capfd: pytest.CaptureFixture[s
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.long
 def test_jobs_that_outlive_snakemake_do_not_hold_the_command_up(tmp_path: Path) -> None:
     deadline, running = time.monotonic() + 60, None
     with loaded_jobs() as environment:

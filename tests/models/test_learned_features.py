@@ -224,6 +224,7 @@ def test_the_features_know_glyphs_that_they_have_not_seen() -> None:
     assert 0.6 < float(found.square().sum(1).mean()) < 1.6
 
 
+@pytest.mark.long
 def test_the_strokes_script_makes_a_file_as_the_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

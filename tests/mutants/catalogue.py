@@ -37,7 +37,7 @@ def read_bugs(text: str) -> tuple[Mutant, ...]:
 
 MUTANTS = read_bugs(Path(__file__).with_name("bugs.txt").read_text(encoding="utf-8"))
 
-QUICK = (  # one of each kind, each killed in about a second: what runs with every change
+QUICK = (  # one of each kind, each killed in about a second: what `make test-long` runs
     "batches of fixed size pose as Poisson batches",
     "all silos draw the same noise",
     "an empty mini-batch is skipped without noise",

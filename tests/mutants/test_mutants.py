@@ -1,6 +1,6 @@
 """Every planted bug is killed: each test that it names fails on a copy of the library with the bug.
 
-A few bugs with every change; all of them with ``make mutants``, whose last line is ``N mutants, N killed``.
+A few bugs with `make test-long`; all of them with ``make mutants``, whose last line is ``N mutants, N killed``.
 """
 
 import ast
@@ -44,8 +44,8 @@ def test_the_catalogue_fits_the_library_and_the_tests() -> None:
 
 
 def case(mutant: Mutant) -> object:
-    """A bug of the selection runs with every change, the others with ``make mutants``."""
-    mark = pytest.mark.slow if mutant.name in QUICK else pytest.mark.mutants
+    """A bug of the selection runs with ``make test-long``, the others with ``make mutants``."""
+    mark = pytest.mark.long if mutant.name in QUICK else pytest.mark.mutants
     return pytest.param(mutant, marks=mark, id=f"{mutant.name}:{mutant.file}".replace(" ", "-"))
 
 

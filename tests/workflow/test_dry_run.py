@@ -115,7 +115,7 @@ def test_records_of_other_runs_can_be_cleaned_up(project):
 
 def test_what_would_be_left_unseen_is_told(project):
     wanted = ("-n", "-q", "rules", *SMOKE.split(), "--config", "description=sizes {1, 2} of ${SUBJECTDP_MINE}")
-    for triggers in ([], ["--rerun-triggers", "mtime"], ["--rerun-triggers", "mtime", "params", "input"]):
+    for triggers in (["--rerun-triggers", "mtime"], ["--rerun-triggers", "mtime", "params", "input"]):
         done = project.snakemake(*wanted, *triggers, SUBJECTDP_MINE="1", SUBJECTDP_ANYDEVICE="1")
         assert "Nothing reads the variable SUBJECTDP_ANYDEVICE. Did you mean 'SUBJECTDP_ANY_DEVICE'?" in done.stdout
         assert "Nothing reads the variable SUBJECTDP_MINE" not in done.stdout

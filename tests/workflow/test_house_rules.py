@@ -177,7 +177,7 @@ def test_time_and_memory_grow_with_the_attempt():
     assert {name: of(None, attempt=2) for name, of in asked.items()} == {"mem_mb": 2000, "runtime": 30}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("modules", "seen", "kept_out"),
     [

@@ -125,8 +125,8 @@ if MODULE is None:
         dict.fromkeys(map(Path, workflow.configfiles)),
         key=lambda file: file.absolute() in workflow.overwrite_configfiles,
     )
-    typed = workflow.config_settings
-    GIVEN = checked(given_values, typed.config_args, typed.config)
+    on_top = workflow.config_settings
+    GIVEN = checked(given_values, on_top.config_args, on_top.config)
     SCENARIO = checked(load_scenario, FILES, GIVEN)
     SETTINGS = [*map(read_yaml, FILES), GIVEN]
 else:

@@ -247,6 +247,13 @@ def test_a_guess_on_the_unsafe_side_is_not_taken(factor: float) -> None:
     assert 0.99 * 2.0 <= reached <= 2.0
 
 
+def test_training_without_noise_may_be_as_long_as_wanted() -> None:
+    """No accountant composes it."""
+    assert make_plan(plans.FED_AVG, facts(), settings(rounds=10**8)).rounds == 10**8
+    with pytest.raises(PrivacyError, match="local steps of a silo in all rounds"):
+        make_plan(plans.LOCAL_ITEM, facts(), settings(rounds=10**8))
+
+
 def test_silos_of_nearly_one_size_share_the_noise_of_the_worst_of_them() -> None:
     """A smaller silo, whose items are drawn more often, needs more."""
     sizes = (10_000, 9_990, 9_980, 9_972, 9_900, 9_000)

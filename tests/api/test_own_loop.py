@@ -1166,7 +1166,8 @@ def test_no_process_counts_what_others_release() -> None:
     loop.step()
     inner = nn.Linear(6, 3)
     with pytest.raises(PrivacyError, match="DistributedDataParallel over several"):
-        Loop(nn.parallel.DistributedDataParallel(inner), optimizer=torch.optim.SGD(inner.parameters(), 0.1))
+        part = nn.Sequential(nn.parallel.DistributedDataParallel(inner))
+        Loop(part, optimizer=torch.optim.SGD(inner.parameters(), 0.1))
     loop.private = nn.parallel.DistributedDataParallel(loop.private)
     with pytest.raises(PrivacyError, match="DistributedDataParallel over several"):
         loop.step()
@@ -1193,7 +1194,7 @@ def test_a_data_set_that_grows_or_goes_by_other_keys_is_refused() -> None:
     with pytest.raises(DataError, match="the 24 that it had.*got 25"):
         loop.step()
     by_name: Any = {f"item {number}": item for number, item in enumerate(items[1:])}
-    with pytest.raises(DataError, match="items by position, 0 to 23: it has no 0, got 'dict'"):
+    with pytest.raises(DataError, match="items by position, 0 to 23: reading one gave KeyError.0., got 'dict'"):
         Loop(data_loader=DataLoader(by_name, ITEMS))
     named: Any = [{"x": row, "label": target} for row, target in items[1:]]
     with pytest.raises(DataError, match="a mapping with labels, got 'dict of x, label'"):

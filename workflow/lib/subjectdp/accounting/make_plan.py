@@ -73,6 +73,8 @@ _RAREST = 1e-7  # dp-accounting takes losses of 1e-8 for none
 
 def _of_size(plan: PrivacyPlan) -> PrivacyPlan:
     """The plan; PrivacyError where no accountant could compose it."""
+    if plan.mechanism.noise_rule is NoiseRule.NONE:
+        return plan
     if (steps := plan.rounds * max(silo.steps_per_round for silo in plan.silos)) > _MOST_STEPS:
         raise expected("local steps of a silo in all rounds", steps, f"at most {_MOST_STEPS:,}", PrivacyError)
     if (rarest := min(silo.sampling_probability for silo in plan.silos)) < _RAREST:

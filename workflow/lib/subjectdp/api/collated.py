@@ -24,7 +24,7 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
     try:
         items = [dataset[i] for i in chosen]
     except LookupError as problem:
-        allowed = f"one with items by position, 0 to {len(dataset) - 1}: it has no {problem}"
+        allowed = f"one with items by position, 0 to {len(dataset) - 1}: reading one gave {problem!r}"
         raise expected("data set", type(dataset).__name__, allowed, DataError) from problem
     batch, places = loader.collate_fn(items), range(len(items))
     if getattr(dataset, "__getitems__", None):  # of a whole batch; one that draws is not compared
@@ -37,7 +37,7 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
     for order in ([*places][::-1], [*places[1:], 0], *([place] for place in places)):
         again = tensors_in(loader.collate_fn([items[i] for i in order]))
         for given, other in zip(tensors_in(batch), again, strict=True):
-            padded = len(order) == 1 and given.shape[1:] != other.shape[1:]  # left to Padding
+            padded = len(order) == 1 and given.shape[1:] != other.shape[1:]  # left to BatchCheck
             same = padded or torch.equal(given[order].nan_to_num(), other.nan_to_num())
             if given.shape[:1] != (len(items),) or not same:
                 raise ModelError(
@@ -68,11 +68,11 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
     return of_items(inputs, lambda tensor: tensor.float() if tensor.dtype is torch.float64 else tensor), targets
 
 
-class Padding:
-    """Tries, on each batch that pads items further than any before, whether their gradients are theirs alone.
-    Each batch: whether the data set has as many items as it had."""
+class BatchCheck:
+    """Looks at each batch: whether the data set is as long as it was, and, where items are padded further than in any
+    batch before, whether their gradients are theirs alone."""
 
-    check: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
+    check_padded: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
 
     def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
         self.device, self._loader, self._seen, self._tried = device, loader, set[Any](), 0
@@ -80,13 +80,13 @@ class Padding:
         self._dataset, self._items = dataset, len(dataset)
 
     def __call__(self, places: Sequence[int], batch: Any) -> None:
-        """Tries a batch, of the items at those places. Raises ModelError where padding changes a gradient, DataError
+        """Looks at a batch, of the items at those places. Raises ModelError where padding changes a gradient, DataError
         for a data set of another length."""
         if (now := len(self._dataset)) != self._items:
             allowed = f"the {self._items} that it had: each is its subject's by position, so make a new engine"
             raise expected("items of the data set", now, allowed, DataError)
         size = sum(shape.numel() for shape in _sizes(batch))
-        if self.check is None or size <= self._tried or _sizes(batch) in self._seen:
+        if self.check_padded is None or size <= self._tried or _sizes(batch) in self._seen:
             return
         self._seen.add(_sizes(batch))
         items = [self._dataset[place] for place in places]
@@ -94,7 +94,7 @@ class Padding:
         alone = [(i, inputs_and_targets(self._loader.collate_fn([item]), self.device)) for i, item in enumerate(items)]
         if padded := [each for each in alone if _sizes(each[1]) != _sizes(whole)]:
             padded.sort(key=lambda each: sum(tensor.numel() for tensor in tensors_in(each[1])))
-            self.check(whole, padded[:TRIED])
+            self.check_padded(whole, padded[:TRIED])
             self._tried = size
 
 

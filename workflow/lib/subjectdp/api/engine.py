@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from subjectdp.api.accounting import account, calibrate, mechanism
-from subjectdp.api.collated import Padding, places_to_try, tried_batch
+from subjectdp.api.collated import BatchCheck, places_to_try, tried_batch
 from subjectdp.api.counts import Counts
 from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
 from subjectdp.api.private_step import (
@@ -191,14 +191,14 @@ class SubjectPrivacyEngine(Spending):
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         _check_module(module, optimizer)
         capacity, grouped = 2 * batch_size, settings.clip == "subject"
-        engine, trial, padding = trained_engine(module, criterion, data_loader, capacity, check_model, settings.fix)
+        engine, trial, batch_check = trained_engine(module, criterion, data_loader, capacity, check_model, settings.fix)
 
         def try_again() -> bool:
             return trial(self._steps, autocast_on(engine.flat.vector.device) and not self._steps)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
         sampler = Sampler(plan, positions, owners, grouped, capacity, self._seed)
-        loader = PrivateLoader(data_loader, sampler, step, self._next_draw, padding)
+        loader = PrivateLoader(data_loader, sampler, step, self._next_draw, batch_check)
         optimizer.register_step_pre_hook(step.before_optimizer_step)
         self._plan, self._most_steps = plan, settings.steps
         return PrivateModule(module, step).train(module.training), optimizer, PrivateLoss(step), loader
@@ -431,7 +431,7 @@ def trained_engine(
     capacity: int,
     check: Callable[..., list[str]],
     fix: bool,
-) -> tuple[ClippingEngine, Trial, Padding]:
+) -> tuple[ClippingEngine, Trial, BatchCheck]:
     """The engine of a module that has been tried, what tries it again, and what tries batches that pad.
 
     Warns of what is slow or not trained. ``capacity`` items go through the module at once, ``check`` is one of
@@ -448,19 +448,19 @@ def trained_engine(
 
 def _tried_engine(
     module: nn.Module, criterion: Any, loader: DataLoader[Any], capacity: int, check: Callable[..., list[str]]
-) -> tuple[ClippingEngine, Trial, Padding]:
+) -> tuple[ClippingEngine, Trial, BatchCheck]:
     tell = partial(warnings.warn, stacklevel=4)
     refuse_by_name(module)
     losses, trained = item_losses(criterion), trained_parameters(module)
-    padding = Padding(loader, next(iter(trained.values())).device)
-    inputs, targets = tried_batch(loader, padding.device)
+    batch_check = BatchCheck(loader, next(iter(trained.values())).device)
+    inputs, targets = tried_batch(loader, batch_check.device)
     items_apart = check is check_model
     layout = find_layout(module, trained, inputs) if items_apart else Layout(frozenset(trained), frozenset())
     if unused := check(module, losses, inputs, targets, layout):
         tell(f"The loss of the items tried does not depend on {', '.join(unused)}: trained by noise alone.")
     if items_apart:
-        padding.check = lambda whole, alone: check_padding(module, losses, layout, whole, alone)
-        padding(places_to_try(len(cast(Any, loader.dataset))), (inputs, targets))
+        batch_check.check_padded = lambda whole, alone: check_padding(module, losses, layout, whole, alone)
+        batch_check(places_to_try(len(cast(Any, loader.dataset))), (inputs, targets))
     engine = ClippingEngine(FlatParameters(module, layout.trained), capacity, losses, layout)
     if layout.alone:
         modules = ", ".join(name or "the whole module" for name in layout.alone)
@@ -468,4 +468,4 @@ def _tried_engine(
     if items_apart and (slow := engine.followed):
         names = ", ".join(slow[:6]) + (f" and {len(slow) - 6} more" if len(slow) > 6 else "")
         tell(f"No layer rule covers {names}: their clipping is exact, and may be slower.")
-    return engine, Trial(module, lambda: check(module, losses, inputs, targets, layout)), padding
+    return engine, Trial(module, lambda: check(module, losses, inputs, targets, layout)), batch_check

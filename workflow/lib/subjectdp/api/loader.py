@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler
 
-from subjectdp.api.collated import Padding
+from subjectdp.api.collated import BatchCheck
 from subjectdp.api.private_step import Draw, PrivateStep
 from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts
 from subjectdp.errors import DataError, PrivacyError, expected
@@ -69,10 +69,10 @@ class PrivateLoader:
         sampler: Sampler,
         step: PrivateStep,
         next_draw: Callable[[], int],
-        padding: Padding,
+        check: BatchCheck,
     ) -> None:
         self._loader, self._sampler, self._step, self._next_draw = loader, sampler, step, next_draw
-        self._padding, self._live, self.dataset = padding, 0, loader.dataset
+        self._check, self._live, self.dataset = check, 0, loader.dataset
 
     def __len__(self) -> int:
         return max(1, round(1 / self._sampler.plan.silos[0].sampling_probability))
@@ -106,7 +106,7 @@ class PrivateLoader:
         for batch in DataLoader[Any](items, batch_sampler=positions(), **options):
             self._check_live(own)
             draw = pending.popleft()
-            self._padding(draw.positions, batch)
+            self._check(draw.positions, batch)
             self._step.begin(draw, batch)
             yield batch
             del batch  # before the next one is loaded

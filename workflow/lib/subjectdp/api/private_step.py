@@ -339,7 +339,7 @@ def check_processes(module: nn.Module | None) -> None:
     """PrivacyError for a ``module`` whose gradients are averaged over processes; a warning for others among several."""
     if module is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return
-    if isinstance(module, DistributedDataParallel):
+    if any(isinstance(each, DistributedDataParallel) for each in module.modules()):
         raise PrivacyError(
             "Expected one process, got DistributedDataParallel over several: each draws from its own data and counts "
             "its own steps, and a person may be at many. Average the models of the processes instead, as silos, with "

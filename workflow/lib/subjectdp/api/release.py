@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.api.accounting import mechanism, words_of_the_api
-from subjectdp.api.collated import Padding, inputs_and_targets
+from subjectdp.api.collated import BatchCheck, inputs_and_targets
 from subjectdp.api.counts import Counts
 from subjectdp.api.engine import check_parameters, trained_engine, trained_parameters
 from subjectdp.api.loader import check_loader
@@ -233,9 +233,9 @@ class SubjectRelease(Spending):
         # where gradients are clipped the items are kept apart; where updates are, the passes of different people
         check = check_model if settings.clip == "gradient" else check_keeps_nothing
         capacity = data_loader.batch_size or 1
-        engine, self._try, padding = trained_engine(module, criterion, data_loader, capacity, check, settings.fix)
+        engine, self._try, batch_check = trained_engine(module, criterion, data_loader, capacity, check, settings.fix)
         name = cast(Any, settings.optimizer)
-        self._items = _Items(data_loader, padding, engine if settings.clip == "gradient" else None)
+        self._items = _Items(data_loader, batch_check, engine if settings.clip == "gradient" else None)
         self._federation = Federation(
             rule=algorithm(self.plan.mechanism.algorithm, None).round_rule(self.plan),
             plan=self.plan,
@@ -337,8 +337,8 @@ class _Items:
 
     tried = False
 
-    def __init__(self, loader: DataLoader[Any], padding: Padding, engine: ClippingEngine | None) -> None:
-        self._loader, self._padding, self._device, self._engine = loader, padding, padding.device, engine
+    def __init__(self, loader: DataLoader[Any], check: BatchCheck, engine: ClippingEngine | None) -> None:
+        self._loader, self._check, self._device, self._engine = loader, check, check.device, engine
 
     def batch(self, addresses: NDArray[np.int32]) -> tuple[Any, Any]:
         if not len(addresses):
@@ -349,7 +349,7 @@ class _Items:
             if tensor.shape[:1] != (len(items),):
                 allowed = f"{len(items)} in the first dimension"
                 raise expected("items of a batch", tuple(tensor.shape), allowed, DataError)
-        self._padding(addresses.tolist(), moved)
+        self._check(addresses.tolist(), moved)
         if self.tried and self._engine is not None:
             check_batch(self._engine, *moved)
         return moved

@@ -154,10 +154,12 @@ def test_a_source_that_changed_after_the_fetch_is_refused(tmp_path: Path) -> Non
 CONTENT = images([3, 4])
 FLAT = replace(CONTENT, dataset="digits", features=CONTENT.features.reshape(7, 784))
 SILOS = replace(CONTENT, dataset="digits", silo_names=("north",), silos=np.zeros(7, np.int16))
+NOTED = replace(CONTENT, dataset="digits", notes={"items": np.int64(7)})
 OWN = {
     "def load_upstream(folder): return CONTENT": "own_reader gives to be as in the catalogue, {'dataset': 'digits'}",
     "def load_upstream(folder): return FLAT": "{'shape': (1, 28, 28)}, got {'shape': (784,)}",
     "def load_upstream(folder): return SILOS": "{'silos': 0}, got {'silos': 1}",
+    "def load_upstream(folder): return NOTED": "notes of own_reader to be what JSON holds, got {'items': np.int64(7)}",
     "def load_upstream(folder): return None": "Expected what own_reader gives to be a Content, got None",
     "def load_upstream(folder): return {}['items']": "own_reader.py, line 2: KeyError: 'items'",
     "def load_upstream(folder: return CONTENT": "own_reader.py, line 2: SyntaxError",
@@ -169,7 +171,7 @@ OWN = {
 def test_a_mistake_in_an_own_reader_is_told_by_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
 ) -> None:
-    (tmp_path / "own_reader.py").write_text(f"from data.test_prepare import CONTENT, FLAT, SILOS\n{line}\n")
+    (tmp_path / "own_reader.py").write_text(f"from data.test_prepare import CONTENT, FLAT, NOTED, SILOS\n{line}\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_reader", raising=False)
     monkeypatch.setitem(DATASETS, "digits", DatasetSpec("Digits", "own_reader", "image", (1, 28, 28), 62))

@@ -127,6 +127,10 @@ def _check_as_listed(upstream: object, dataset: str, spec: DatasetSpec) -> None:
     read, listed = ({name: pair[i] for name, pair in pairs.items() if pair[0] != pair[1]} for i in (0, 1))
     if read:
         raise expected(f"what {spec.reader} gives", read, f"as in the catalogue, {listed}", DataError)
+    try:
+        json.dumps(dict(upstream.notes))
+    except (TypeError, ValueError):
+        raise expected(f"the notes of {spec.reader}", dict(upstream.notes), "what JSON holds", DataError) from None
 
 
 def inspect_source(data: DataConfig) -> dict[str, Any]:

@@ -348,7 +348,8 @@ def _compare_norms(alone: Tensor, together: Tensor) -> None:
         raise ModelError(
             "Expected a model and a loss that treat items one by one: the gradients of some items are as long as "
             f"{[round(value, 4) for value in alone.tolist()]} alone and "
-            f"{[round(value, 4) for value in together.tolist()]} among others."
+            f"{[round(value, 4) for value in together.tolist()]} among others. A gradient taken inside the model "
+            "(torch.autograd.grad in its forward) is not followed."
         )
 
 

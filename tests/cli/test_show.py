@@ -172,6 +172,7 @@ def test_other_data_are_other_people(tmp_path: Path, capsys: Captured) -> None:
     record(tmp_path, "plays-s0", dataset="shakespeare", noise_source=NoiseSource.SECURE)
     rows = run_json(capsys, "ledger", "release-s0", "plays-s0", "--results", tmp_path)
     assert {(row["data"], row["runs"]) for row in rows} == {("femnist (leaf_json)", 1), ("shakespeare (leaf_json)", 1)}
+    assert "counted apart" in said(capsys, "ledger", "release-s0", "plays-s0", "--results", tmp_path)
 
 
 def test_records_of_an_engine_are_composed_and_stay_conditional(tmp_path: Path, capsys: Captured) -> None:

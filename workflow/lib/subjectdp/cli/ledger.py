@@ -66,6 +66,8 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
         print(f"none: {reason}")
     if any(row["conditional"] for row in rows):
         print("† conditional: a bound that it rests on was read from the data")
+    if len({row["data"] for row in rows}) > 1:
+        print("Data sets and their sources are counted apart: who is in several loses more than any row says.")
     print("\nRuns that are not named are not counted: tuning runs and other seeds give away as much.")
 
 

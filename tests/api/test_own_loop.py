@@ -1201,6 +1201,27 @@ def test_a_data_set_that_grows_or_goes_by_other_keys_is_refused() -> None:
         Loop(data_loader=DataLoader(named, ITEMS))
 
 
+class Table(UserDict[str, Tensor]):
+    """A mapping that iterates over its rows, as a TensorDict does."""
+
+    def __iter__(self) -> Any:
+        return iter(self.data["labels"])
+
+    def keys(self) -> Any:
+        return self.data.keys()
+
+
+def test_a_mapping_is_read_by_its_keys(without_noise: None) -> None:
+    rows: Any = [{"input": row, "labels": target} for row, target in zip(INPUTS, TARGETS, strict=True)]
+    loop = Loop(data_loader=DataLoader(rows, ITEMS, collate_fn=lambda items: Table(default_collate(items))))
+    plain = Loop()
+    plain.step()
+    for batch in loop.loader.take(1):
+        loop.loss(loop.private(batch["input"]), batch["labels"]).backward()
+        loop.optimizer.step()
+    assert torch.equal(loop.vector(), plain.vector())
+
+
 def test_a_loop_without_gradients_is_told_so() -> None:
     loop = Loop()
     with torch.inference_mode(), pytest.raises(PrivacyError, match="outside of torch.inference_mode"):

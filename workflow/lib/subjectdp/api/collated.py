@@ -32,7 +32,7 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
         if _alike(loader.collate_fn(once_more), batch) and not _alike(loader.collate_fn(whole), batch):
             raise ModelError(
                 "Expected a data set whose __getitems__ returns the items of its __getitem__, those of this one depend "
-                "on their neighbours. Change items one by one, in __getitem__."
+                "on their neighbours. Change items one by one, in __getitem__; a collate_fn gets a list of them."
             )
     for order in ([*places][::-1], [*places[1:], 0], *([place] for place in places)):
         again = tensors_in(loader.collate_fn([items[i] for i in order]))
@@ -54,12 +54,13 @@ def _alike(batch: Any, other: Any) -> bool:
 
 def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
     """Of a batch: (inputs, ..., targets), or a mapping with ``labels``. Raises DataError for anything else."""
-    if isinstance(batch, Mapping) and "labels" in batch:
-        found: Any = ({name: each for name, each in batch.items() if name != "labels"}, batch["labels"])
+    names = list(batch.keys()) if isinstance(batch, Mapping) else []  # a TensorDict iterates over its items
+    if "labels" in names:
+        found: Any = ({name: batch[name] for name in names if name != "labels"}, batch["labels"])
     elif isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
         found = (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
     else:
-        kinds = type(batch).__name__ + (f" of {', '.join(map(str, batch))}" if isinstance(batch, Mapping) else "")
+        kinds = type(batch).__name__ + (f" of {', '.join(map(str, names))}" if names else "")
         if isinstance(batch, list | tuple):
             kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
         allowed = "tensors, (inputs, targets), or a mapping with labels"

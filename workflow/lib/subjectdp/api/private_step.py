@@ -611,8 +611,8 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
             raise ModelError(
                 f"The criterion does not take the module's outputs {_shapes(outputs)} and targets {_shapes(targets)}: "
-                f"{problem}. What the loop does to them in between belongs into the module or into the criterion; a mapping "
-                "of one's own comes as a dict."
+                f"{problem}. What the loop does to them in between belongs into the module or into the criterion; a "
+                "mapping of one's own comes as a dict."
             ) from problem
         items = number_of(targets)
         plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)

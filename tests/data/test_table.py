@@ -93,6 +93,7 @@ def test_damage_is_named_with_its_row(tmp_path: Path, old: str, new: str, proble
         ("x,y\n1,2\n2,2\n", "2 to 1000 classes"),
         ("y;x;z\n0;1,5;1.200\n1;2;3.400\n", r"column 'z' holds thousands or decimals \(1.200\)"),
         ("y\tx\n0\t950\n1\t1,234\n", r"column 'x' holds thousands or decimals \(1,234\)"),
+        ("y;x\n0;950\n1;1.200\n", r"'x' holds thousands or decimals \(1.200\).*without points, or with decimal commas"),
         *(
             (f"y;x;z\n0;{cell};1\n1;{cell};2\n", r"'x' holds formatted numbers or dates")
             for cell in ("$12", "12 %", "1 200", "-1.234.5", "2020-01-31", "31/1/20 09:00", "12:30")
@@ -219,6 +220,12 @@ def test_the_same_table_however_it_is_written(tmp_path: Path, file: str, raw: by
 
 def test_decimal_commas_with_thousands(tmp_path: Path) -> None:
     assert read_frame(_csv(tmp_path, "y;x;z\n0;1.200,5;1\n1;2;3\n"))[0]["x"].tolist() == ["1200.5", "2"]
+
+
+@pytest.mark.parametrize("rows", ["0;1.200;0.5\n1;3.125;2\n", "0;1500;1\n1;1.250;2\n", "0;0.125;1\n1;1.250;2\n"])
+def test_a_column_that_shows_decimal_points_is_no_thousands(tmp_path: Path, rows: str) -> None:
+    frame, _ = read_frame(_csv(tmp_path, f"y;x;z\n{rows}"))
+    assert frame.to_csv(sep=";", index=False) == f"y;x;z\n{rows}"
 
 
 def test_all_files_of_a_table_are_read_by_one_rule_of_decimals(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ FILE = "file"  # data.silo where each silo has a file of its own, whose name it 
 _TEXT = (".csv", ".tsv", ".txt")
 _COMMAS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?([eE][+-]?\d+)?")
-_THOUSANDS, _POINT = re.compile(r"[+-]?\d{1,3}(\.\d{3})+"), re.compile(r".*\d\.\d.*")
+_POINTS_OF_THOUSANDS, _POINT = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+"), re.compile(r".*\d\.\d.*")
 # 1,234.5, $12, 12 %, 1'200, (7), 2020-01-31, 31.01.20 09:00, 12:30: no words, but nobody can tell how they are meant.
 _FORMATTED = re.compile(
     r"[-+(]*[$€£¥]?\s*[-+]?\d[\d.,'’\s]*[%‰$€£¥)]?|\d{1,2}:\d{2}(:[\d.]+)?|"
@@ -355,17 +355,21 @@ def _csv(path: Path) -> tuple[pd.DataFrame, bool]:
 def _with_decimal_points(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     """Decimal commas as points, where all of a column's cells are such numbers; DataError where it may be thousands."""
     read = pd.DataFrame({name: _cells(frame[name]) for name in frame.columns})
-    pointed = any(not read[name].equals(frame[name]) and read[name].str.fullmatch(_POINT).any() for name in read)
-    for name in read.columns:
-        values = frame[name].dropna().str.strip()
-        with_commas = values[values.str.contains(",", regex=False)]
-        by_commas = not read[name].equals(frame[name]) and with_commas.str.fullmatch(_COMMAS_OF_THOUSANDS).all()
-        by_points = pointed and len(values) and read[name].dropna().str.strip().str.fullmatch(_THOUSANDS).all()
-        if by_commas or by_points:
+    changed = [name for name in read if not read[name].equals(frame[name])]
+    cells = {name: frame[name].dropna().str.strip() for name in read}
+    pointed = {name: each[each.str.fullmatch(_POINT)] for name, each in cells.items() if name not in changed}
+    decimals = any(not each.str.fullmatch(_POINTS_OF_THOUSANDS).all() for each in pointed.values())
+    commas = any(read[name].str.fullmatch(_POINT).any() for name in changed)
+    for name, values in cells.items():
+        mark, shape = (",", _COMMAS_OF_THOUSANDS) if name in changed else (".", _POINTS_OF_THOUSANDS)
+        marked = values.str.contains(mark, regex=False)
+        small = values[~marked].str.fullmatch(r"[+-]?\d{1,3}").all()
+        alike = marked.any() and values[marked].str.fullmatch(shape).all()
+        if alike and (name in changed or (small and (commas or not decimals))):
+            words = ("commas", "points") if name in changed else ("points", "commas")
             raise DataError(
-                f"{path}: the column {in_words(name)} holds thousands or decimals "
-                f"({(with_commas if by_commas else values).iloc[0]}), nobody can tell: write it without "
-                f"{'commas, or with decimal points' if by_commas else 'points, or with decimal commas'}."
+                f"{path}: the column {in_words(name)} holds thousands or decimals ({values[marked].iloc[0]}), nobody "
+                f"can tell: write it without {words[0]}, or with decimal {words[1]}."
             )
     return read
 

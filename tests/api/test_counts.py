@@ -103,6 +103,7 @@ def test_harmless_differences(tmp_path: Path, content: str) -> None:
         (TABLE + "cara,,1\n", "line 5: expected a silo, got nothing"),
         (TABLE + "ann,north,3\n", "line 5: subject 'ann' at silo 'north' stands at .*line 2 too"),
         (TABLE + "Ann,south,3\n", "subjects 'ann' and 'Ann' differ in capitals alone"),
+        (TABLE + "ann,North,3\n", "silos 'north' and 'North' differ in capitals alone"),
         (TABLE.encode() + b"Zo\xeb,south,1\n", "line 5: expected text in UTF-8"),
     ],
 )

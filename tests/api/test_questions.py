@@ -126,6 +126,7 @@ def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None
     [
         ({"items": (60,)}, r"items of SiloSizes to be 3 numbers, one for each silo, got \(60,\)"),
         ({"silos": ("n", "m", "n")}, "different names"),
+        ({"silos": ("n", "m", "N")}, "silos 'n' and 'N' differ in capitals alone"),
         ({"silos": {"n": 60, "m": 60, "k": 60}}, "a list, one value for each silo"),
         ({"people": (20,)}, "people of SiloSizes to be 3 numbers"),
         ({"people": (0, -3, 20)}, "people of silo 'n' to be a whole number from 1 on, got 0"),
@@ -136,7 +137,7 @@ def test_silos_by_size_are_those_of_counts_of_such_sizes(tmp_path: Path) -> None
 )
 def test_sizes_that_do_not_fit_one_another(wrong: dict[str, Any], told: str) -> None:
     given: dict[str, Any] = {"silos": ("n", "m", "k"), "items": (60, 60, 60)} | wrong
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises((ConfigError, DataError), match=told):
         subjectdp.SiloSizes(**given)
 
 

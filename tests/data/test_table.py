@@ -75,6 +75,7 @@ def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
         ("South,80", "NA,80", "row 2, clinic: expected a value"),
         ("44,Bob,well", "44,../Bob,well", "row 2, person: expected a subject's name"),
         ("44,Bob,well", "44,ann,well", "subjects 'Ann' and 'ann' differ in capitals alone"),
+        ("44,Bob,well,South", "44,Bob,well,north", "silos '[Nn]orth' and '[Nn]orth' differ in capitals alone"),
         ("44,Bob,well", '44,"Bob,well', "not a table in UTF-8 CSV|expected 5 columns"),
         ("age,person", "weight,person", "column 'weight' is there twice"),
         ("age,person", "age,persona", "data.subject.*persona"),
@@ -91,6 +92,7 @@ def test_damage_is_named_with_its_row(tmp_path: Path, old: str, new: str, proble
     [
         ("x,y\n", "no row"),
         ("x,y\n1,2\n2,2\n", "2 to 1000 classes"),
+        ("x,y\n1,Yes\n2,no\n3,yes\n", "labels 'Yes' and 'yes' differ in capitals alone"),
         ("y;x;z\n0;1,5;1.200\n1;2;3.400\n", r"column 'z' holds thousands or decimals \(1.200\)"),
         ("y\tx\n0\t950\n1\t1,234\n", r"column 'x' holds thousands or decimals \(1,234\)"),
         ("y;x\n0;950\n1;1.200\n", r"'x' holds thousands or decimals \(1.200\).*without points, or with decimal commas"),

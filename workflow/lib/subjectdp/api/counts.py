@@ -91,7 +91,8 @@ class SiloSizes:
     caps: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for silos without a name and size of their own, or more items than its people may have."""
+        """Raises ConfigError for silos without a name and size of their own, or more items than its people may have,
+        DataError for names that differ in capitals alone."""
         for key in ("silos", "items", "people", "caps"):
             values = getattr(self, key)
             if not (values is None and key in ("people", "caps")):
@@ -107,6 +108,7 @@ class SiloSizes:
             each = tuple(person(value, "a silo", "silos of SiloSizes") for value in each)
             if not each or len(set(each)) < len(each):
                 raise expected("silos of SiloSizes", each, "different names, at least one")
+            check_spelling(each, "silos of SiloSizes", "silo")
             return each
         if len(each) != len(self.silos):
             raise expected(f"{key} of SiloSizes", each, f"{len(self.silos)} numbers, one for each silo")
@@ -156,7 +158,7 @@ def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
     columns: dict[str, Any] = dict(zip(known[1:], zip(*found.values(), strict=True), strict=True))
     try:
         return SiloSizes(tuple(found), columns["items"], columns.get("people"), columns.get("cap"))
-    except ConfigError as problem:
+    except (ConfigError, DataError) as problem:
         raise DataError(f"{where}: {problem}") from problem
 
 
@@ -249,7 +251,7 @@ def _by_columns(table: Any) -> Counts | None:
     items = np.array(numbers, np.int64)[codes]
     try:
         (subject, subjects), (silo, silos) = (_numbered(table[name], items > 0) for name in COLUMNS[:2])
-        check_spelling(subjects, "")
+        _check_spelling(subjects, silos, "")
     except DataError:
         return None
     rows = np.column_stack([subject, silo, items[items > 0]])
@@ -318,9 +320,14 @@ def _counted(name: str, rows: Iterable[tuple[str, Any]]) -> Counts:
         raise DataError("\n".join([*problems[:_SHOWN], *more]))
     if not found:
         raise DataError(f"{name}: expected at least one row with items, got none.")
-    check_spelling(subjects, name)
+    _check_spelling(subjects, silos, name)
     triples = [(*key, items) for key, (items, _) in found.items()]
     return Counts(tuple(subjects), tuple(silos), np.array(triples, np.int64))
+
+
+def _check_spelling(subjects: Iterable[str], silos: Iterable[str], where: str) -> None:
+    check_spelling(subjects, where)
+    check_spelling(silos, where, "silo")
 
 
 def _read(row: Any, name_of: Callable[[Any, str], str]) -> tuple[str, str, int] | str:

@@ -82,6 +82,7 @@ def check_content(content: Content) -> None:
             check_name(each, f"a {kind}'s name", name)
         check_distinct(names, f"the {kind}s", name)
     check_spelling(content.subject_ids, name)
+    check_spelling(content.silo_names, name, "silo")
     if items > _LARGEST_ADDRESS:
         raise DataError(f"{name}: {items} addresses do not fit 32 bits.")
     last = content.first_items + content.items + content.window

@@ -46,14 +46,14 @@ def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
         seen[look] = name
 
 
-def check_spelling(people: Iterable[str], where: str) -> None:
+def check_spelling(names: Iterable[str], where: str, kind: str = "subject") -> None:
     """DataError if two names differ in capitals alone: nobody can tell whether Ann and ann are one person."""
     seen: dict[str, str] = {}
-    for name in people:
+    for name in names:
         if (other := seen.setdefault(_composed(name).casefold(), name)) != name:
             raise DataError(
-                f"{where}: subjects {in_words(other)} and {in_words(name)} differ in capitals alone: spell the name of "
-                "one person alike, or give two people names that differ in more."
+                f"{where}: {kind}s {in_words(other)} and {in_words(name)} differ in capitals alone: spell the name of "
+                f"one {kind} alike, or give two of them names that differ in more."
             )
 
 
@@ -130,6 +130,5 @@ def numbered(subjects: Any, items: int, kind: str = "subject") -> tuple[NDArray[
             number = names.setdefault(person(subject, f"a {kind}'s name", f"{kind}s, item {item}"), len(names))
             known[type(subject), subject] = number
         numbers.append(number)
-    if kind == "subject":
-        check_spelling(names, "subjects")
+    check_spelling(names, f"{kind}s", kind)
     return np.array(numbers, np.int64), tuple(names)

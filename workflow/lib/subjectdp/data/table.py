@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from subjectdp.data.content import VECTOR, Content, Integers, single_items, stored_labels, subjects_in_order
-from subjectdp.data.names import MISSING, check_name, person
+from subjectdp.data.names import MISSING, check_name, check_spelling, person
 from subjectdp.data.sizes import first_row
 from subjectdp.errors import DataError, in_words, unknown
 
@@ -179,6 +179,8 @@ class _Columns:
         if {each.casefold() for each in classes} <= {"true", "false"}:
             labels = np.array([each.casefold() == "true" for each in classes], np.int64)[labels]
             classes = ["false", "true"]
+        if any(len(each) > 1 for each in classes):  # a and A are two letters
+            check_spelling(classes, str(self.path), "label")
         found = len(classes)
         if not 2 <= found <= MOST_CLASSES:
             raise DataError(f"{self.path}: expected 2 to {MOST_CLASSES} classes in {in_words(name)}, got {found}.")

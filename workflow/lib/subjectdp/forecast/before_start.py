@@ -31,8 +31,8 @@ from subjectdp.plan.rules import executed_rounds, expected_batch, round_steps
 from subjectdp.results.shown_runs import MOST_SETTINGS, run_label, setting_columns, settings_of, shown_rows
 
 RATE = 50e9  # floating point operations a second that one CPU core is assumed to train with
-STEP_SECONDS = 0.01  # cost of a local step on one CPU core, whatever its size
-START_SECONDS = 10.0  # imports, accounting and loading, before the first step
+STEP_SECONDS = 0.002  # cost of a local step on one CPU core, whatever its size
+START_SECONDS = 4.0  # imports, accounting and loading, before the first step
 SizeClass = Literal["short", "medium", "long"]
 SIZES: dict[SizeClass, float] = {"short": 600.0, "medium": 2e5, "long": math.inf}
 """Most core-seconds of a run of each class: ten minutes, and 56 hours (FEMNIST at the papers' scale: 35)."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 from subjectdp.accounting.events import MixtureSteps
 from subjectdp.errors import PrivacyError, expected
@@ -173,8 +173,8 @@ def least_epsilon(loss: MixtureSteps, delta: float) -> float:
     drawn, chance = drawn[chance > _RARE], chance[chance > _RARE]
     std = loss.noise_multiplier * math.sqrt(loss.steps)
     thresholds = np.linspace(-10 * std, shift * drawn[-1] + 10 * std, _PLACES)
-    above = np.array([chance @ stats.norm.sf((t - shift * drawn) / std) for t in thresholds])
-    below = np.array([chance @ stats.norm.cdf((t - shift * drawn) / std) for t in thresholds])
+    above = np.array([chance @ special.ndtr((shift * drawn - t) / std) for t in thresholds])
+    below = np.array([chance @ special.ndtr((t - shift * drawn) / std) for t in thresholds])
     with np.errstate(invalid="ignore", divide="ignore"):
         present = np.log(above - delta) - stats.norm.logsf(thresholds / std)
         absent = np.log(stats.norm.cdf(thresholds / std) - delta) - np.log(below)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -196,11 +197,16 @@ class Scaling(nn.Linear):
 
     def __init__(self) -> None:
         super().__init__(6, 3)
-        self.scale = 1.0
+        self.scale, self.factors, self.offset = 1.0, [1.0], torch.zeros(6)
+        self.settings, self.powers = SimpleNamespace(slope={"of": 1.0}), np.ones(1)
         self.register_buffer("shift", torch.zeros(6))
 
     def forward(self, rows: Tensor) -> Tensor:
-        return super().forward(rows / self.scale - self.shift)
+        factor = self.factors[0] * self.settings.slope["of"] * float(self.powers[0]) * GLOBAL["factor"]
+        return super().forward(factor * rows / self.scale - self.shift - self.offset)
+
+
+GLOBAL = {"factor": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -209,20 +215,53 @@ class Scaling(nn.Linear):
         lambda module, rows: setattr(module, "scale", float(rows.abs().max())),
         lambda module, rows: module.shift.copy_(rows.mean(0)),
         lambda module, rows: setattr(module, "shift", rows.mean(0)),
+        lambda module, rows: setattr(module, "offset", rows.mean(0)),
+        lambda module, rows: module.offset.copy_(rows.mean(0)),
+        lambda module, rows: module.factors.__setitem__(0, float(rows.max())),
+        lambda module, rows: module.settings.slope.update(of=float(rows.max())),
+        lambda module, rows: module.powers.__setitem__(0, float(rows.max())),
+        lambda module, rows: GLOBAL.update(factor=float(rows.max())),
     ],
-    ids=["number", "buffer", "other buffer"],
+    ids=["number", "buffer", "other buffer", "other tensor", "tensor", "list", "object", "array", "global"],
 )
 def test_a_module_that_is_set_by_its_batch_is_refused(change: Callable[[Any, Tensor], Any]) -> None:
     loop = Loop(Scaling())
     for inputs, _ in loop.loader.take(1):
         change(loop.module, inputs)
-        with pytest.raises(PrivacyError, match="a number or a buffer of it was changed since"):
+        with pytest.raises(PrivacyError, match="a number or a tensor of it was changed since"):
             loop.private(inputs)
     loop = Loop(Scaling())
     for step in range(2):
-        loop.module.scale = 1.0 + step  # a schedule
+        loop.module.scale = GLOBAL["factor"] = 1.0 + step  # a schedule
         loop.step()
     assert loop.engine.steps == 2
+
+
+class Weighted:
+    """Losses with class weights, of three kinds; it remembers them, as for a curve."""
+
+    def __init__(self) -> None:
+        self.weight, self.curve = torch.ones(3), list[float]()
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets, weight=self.weight, reduction="none")
+        self.curve.append(float(losses.detach().mean()))
+        return losses
+
+
+@pytest.mark.parametrize("kind", [lambda each: each, lambda each: each.__call__, lambda each: lambda o, t: each(o, t)])
+def test_a_criterion_that_is_set_by_its_batch_is_refused(kind: Callable[[Weighted], Any]) -> None:
+    weighted = Weighted()
+    loop = Loop(criterion=kind(weighted))
+    for _ in range(3):
+        weighted.weight = 2.0 * weighted.weight  # a schedule
+        loop.step()
+    for inputs, targets in loop.loader.take(1):
+        outputs = loop.private(inputs)
+        weighted.weight = torch.bincount(targets, minlength=3) + 1.0
+        with pytest.raises(PrivacyError, match="the criterion as it was when its batch was drawn"):
+            loop.loss(outputs, targets)
+    assert loop.engine.steps == 3
 
 
 def mixed_after(module: nn.Module, given: Any, output: Tensor) -> Tensor:
@@ -1027,7 +1066,7 @@ class ReadsLoss(nn.Linear):
         (
             nn.Linear(6, 3),
             {"data_loader": DataLoader(TensorDataset(INPUTS, TARGETS, TARGETS), 8)},
-            "a mapping by name: several targets are one",
+            "by position, those of a mapping by name; several targets are one",
         ),
         (ReadsLoss(6, 3), {"criterion": lambda output, _: output["loss"]}, "criterion does not take .*'loss'"),
         (

@@ -22,12 +22,12 @@ from subjectdp.api.collated import BatchCheck, places_to_try, tried_batch
 from subjectdp.api.counts import Counts
 from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
 from subjectdp.api.private_step import (
+    ItemLosses,
     PlainPassGuard,
     PrivateLoss,
     PrivateModule,
     PrivateStep,
     check_processes,
-    item_losses,
     refuse_second_training,
 )
 from subjectdp.api.report import Spending, plain
@@ -291,7 +291,7 @@ def clip_sum(
     if not (isinstance(clip_norm, float) and clip_norm == float("inf")):
         clip_norm = number("clip_norm", clip_norm)
     check_parameters(module)
-    losses = item_losses(nn.CrossEntropyLoss() if criterion is None else criterion)
+    losses = ItemLosses(nn.CrossEntropyLoss() if criterion is None else criterion)
     if not (items := number_of(targets)):
         raise expected("inputs", "no items", "at least one item")
     if number_of(inputs) != items:
@@ -451,7 +451,7 @@ def _tried_engine(
 ) -> tuple[ClippingEngine, Trial, BatchCheck]:
     tell = partial(warnings.warn, stacklevel=4)
     refuse_by_name(module)
-    losses, trained = item_losses(criterion), trained_parameters(module)
+    losses, trained = ItemLosses(criterion), trained_parameters(module)
     batch_check = BatchCheck(loader, next(iter(trained.values())).device)
     inputs, targets = tried_batch(loader, batch_check.device)
     items_apart = check is check_model

@@ -1,13 +1,16 @@
 """One private step at a time: draw, forward, loss, backward with noise, optimizer.step(). No other order releases."""
 
 import copy
+import dis
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -59,6 +62,8 @@ class PrivateStep:
         self.engine, self.grouped, self.clip_norm = engine, grouped, clip_norm
         self._release, self._try_out, self._running = release, try_out, False
         self.parameters = list(engine.flat.parameters.values())
+        criterion = getattr(engine.item_loss, "criterion", None)
+        self._criterion = None if isinstance(criterion, nn.Module) else criterion  # ItemLosses looks at a module
         self._flags: dict[str, list[Any]] = {}
         self._factor: float | None = None  # of the loss, in every step
         self.abandon()
@@ -96,7 +101,7 @@ class PrivateStep:
             )
         self._draw, self._batch = draw, tensors_in(batch)
         self._loaded = [each._version for each in self._batch]
-        self._settings = _Settings(self.engine.flat.model)
+        self._settings, self._read = _Settings(self.engine.flat.model), _Settings(self._criterion)
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -110,9 +115,10 @@ class PrivateStep:
         check_processes(DistributedDataParallel._active_ddp_module)
         self._check_trained_as_made()
         self._settings.check(
-            "Expected the module as it was when its batch was drawn, a number or a buffer of it was changed since: it "
+            "Expected the module as it was when its batch was drawn, a number or a tensor of it was changed since: it "
             "may have been read from the items. Change it before a batch is drawn."
         )
+        self._check_criterion()
         self._check_loaded(inputs, "inputs")
         self._check_flags(sorted(inputs.named), "arguments", ())
         self._tried = self._try_out()
@@ -125,10 +131,16 @@ class PrivateStep:
                 self._passes = [_Pass(self._draw.parts[0], tape)]
             else:
                 output = self._in_parts(inputs, self._draw.parts)
-        self._output = output
+        self._output, self._read = output, _Settings(self._criterion)  # the engine's own calls may have changed it
         self._own = [each for each in tensors_in(output) if each.requires_grad]
         self._versions = [each._version for each in self._own]
         return output
+
+    def _check_criterion(self) -> None:
+        self._read.check(
+            "Expected the criterion as it was when its batch was drawn, what it reads was changed since: it may have "
+            "been read from the items. Change it before a batch is drawn, or weigh each item by itself."
+        )
 
     def _try_batch(self, inputs: Any) -> None:
         with in_words("The module"):
@@ -172,6 +184,7 @@ class PrivateStep:
                 "Expected the output of the private model as it is, or a view of it. What else is done to it belongs "
                 "into the module or into the criterion, where it is tried item by item."
             )
+        self._check_criterion()
         self._check_loaded(targets, "targets")
         self._check_flags(outputs, "outputs", leaves_of(self._output))
         if self._tried:
@@ -559,30 +572,71 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
     return criterion, reduction
 
 
-_PLAIN = {bool, int, float, str}
+_PLAIN = {bool, int, float, str, type(None)}
+_LARGE = 1000  # entries of a container or an array: a longer one is told by its identity
+_OF_TORCH = frozenset(vars(nn.Module()))
+_LOOKED_INTO = (nn.Module, FunctionType, MethodType, partial, list, tuple, set, dict)
 
 
 class _Settings:
-    """What a loop may change of a module or criterion: numbers, words and tensors such as class weights."""
+    """What a loop may change of a module or a criterion: numbers, words, arrays, and tensors but parameters.
 
-    def __init__(self, module: Any) -> None:
-        self.module = module
-        parts = dict(module.named_modules()) if isinstance(module, nn.Module) else {}
-        self.plain = {
-            (part, name): value
-            for part, each in parts.items()
-            for name, value in vars(each).items()
-            if type(value) in _PLAIN and name != "training"
-        }
-        self.tensors = [tensor for each in parts.values() for tensor in each.buffers(recurse=False)]
-        self.versions = [each._version for each in self.tensors]
+    Attributes and buffers, also in containers and objects, and what functions read: closures and globals.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self.owner, self._alive = owner, dict[int, Any]()  # kept: identities are of what is there
+        self._found = self._of(owner)
 
     def check(self, changed: str) -> None:
-        """Raises PrivacyError with that text if anything has been changed; tensors are told by their own versions."""
-        now = _Settings(self.module)
-        kept = [*map(id, self.tensors)] == [*map(id, now.tensors)]
-        if not kept or (self.plain, self.versions) != (now.plain, now.versions):
+        """Raises PrivacyError with that text if anything has been changed."""
+        if self._found != _Settings(self.owner)._found:
             raise PrivacyError(changed)
+
+    def _of(self, value: Any, inside: bool = False) -> Any:
+        if type(value) in _PLAIN:
+            return value
+        known = id(value) in self._alive
+        self._alive[id(value)] = value
+        if isinstance(value, Tensor):
+            return id(value), None if isinstance(value, nn.Parameter) or value.is_inference() else value._version
+        if isinstance(value, np.ndarray):
+            return id(value), value.tobytes() if value.size <= _LARGE else None
+        parts = None if known else _parts(value, inside)
+        an_object = parts is not None and not isinstance(value, _LOOKED_INTO)
+        return id(value) if parts is None else [self._of(each, inside or an_object) for each in parts]
+
+
+def _parts(value: Any, inside: bool) -> list[Any] | None:
+    """What a value holds, of a function what it reads; None where it is not looked into, as an object in another."""
+    if isinstance(value, nn.Module):
+        return [part for each in value.modules() for part in _of_module(each)]
+    if isinstance(value, FunctionType):
+        if str(value.__module__).startswith("torch"):
+            return None
+        read = (value.__globals__.get(name) for name in _globals_read(value.__code__))
+        return [*(cell.cell_contents for cell in value.__closure__ or () if cell != CellType()), *read]
+    if isinstance(value, MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, partial):
+        return [value.func, *value.args, value.keywords]
+    if isinstance(value, list | tuple | set):
+        return [*value] if len(value) <= _LARGE else None
+    own = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    if not isinstance(own, dict) or len(own) > _LARGE or isinstance(value, ModuleType) or (inside and own is not value):
+        return None
+    return [*own, *own.values()]
+
+
+@lru_cache(maxsize=1024)
+def _globals_read(code: CodeType) -> list[str]:
+    inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in _globals_read(each)]
+    return inner + [each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
+
+
+def _of_module(module: nn.Module) -> list[Any]:
+    own = {name: value for name, value in vars(module).items() if name not in _OF_TORCH and name != "forward"}
+    return [*own, *own.values(), *module.buffers(recurse=False), getattr(type(module), "forward", None)]
 
 
 def _of_each(values: Tensor, targets: Any, ignored: int | None, reduction: str) -> Tensor:
@@ -591,23 +645,26 @@ def _of_each(values: Tensor, targets: Any, ignored: int | None, reduction: str) 
     return own.sum(1) if reduction in ("sum", "batchmean") else own.sum(1) / read
 
 
-def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
+class ItemLosses:
     """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
 
     An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``; those
     at the criterion's ``ignore_index`` are left out. ModelError for a criterion that has parameters to train;
-    PrivacyError, at a call, for one that was changed.
+    PrivacyError, at a call, for a module that was changed.
     """
-    made = _Settings(criterion)
-    criterion, reduction = _unreduced(criterion)
 
-    def losses(outputs: Any, targets: Any) -> Tensor:
-        made.check(
+    def __init__(self, criterion: Any) -> None:
+        self.criterion = criterion
+        self._made = _Settings(criterion if isinstance(criterion, nn.Module) else None)
+        self._of_items, self._reduction = _unreduced(criterion)
+
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
+        self._made.check(
             "Expected the criterion that make_private was given, it was changed since: its weights may have been read "
             "from the items. Make a new engine, or a function that weighs each item by itself."
         )
         try:
-            each: Tensor = criterion(outputs, targets)
+            each: Tensor = self._of_items(outputs, targets)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
             raise ModelError(
                 f"The criterion does not take the module's outputs {_shapes(outputs)} and targets {_shapes(targets)}: "
@@ -618,16 +675,14 @@ def item_losses(criterion: Any) -> Callable[[Any, Any], Tensor]:
         plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
         same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
-        if same and reduction is not None:
-            return _of_each(each, targets, getattr(criterion, "ignore_index", None), reduction)
+        if same and self._reduction is not None:
+            return _of_each(each, targets, getattr(self._of_items, "ignore_index", None), self._reduction)
         if tuple(each.shape) != (items,):
             shapes = f"outputs {_shapes(outputs)} and targets {_shapes(targets)} shapes"
             allowed = f"one for each item, shape ({items},): leave out mean and sum, and give {shapes} that do not "
             allowed += "broadcast over items"
             raise expected("losses of the criterion", tuple(each.shape), allowed, ModelError)
         return each
-
-    return losses
 
 
 def _shapes(values: Any) -> str:

@@ -129,8 +129,8 @@ def in_words(what: str) -> Iterator[None]:
         raise
     except Exception as problem:
         first = (str(problem).splitlines() or [""])[0][:200]
-        arguments = ". It is given all of a batch but the targets, a mapping by name: several targets are one tuple"
-        hint = arguments if isinstance(problem, TypeError) and "argument" in first else ""
+        given = "all of a batch but the targets, by position, those of a mapping by name; several targets are one tuple"
+        hint = f". It is given {given}" if isinstance(problem, TypeError | AttributeError | ValueError) else ""
         raise ModelError(f"{what} cannot be trained privately: {type(problem).__name__}: {first}{hint}") from problem
 
 

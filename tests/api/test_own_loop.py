@@ -206,7 +206,7 @@ class Scaling(nn.Linear):
         return super().forward(factor * rows / self.scale - self.shift - self.offset)
 
 
-GLOBAL = {"factor": 1.0}
+GLOBAL, HOOKED = {"factor": 1.0}, [1.0]
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,18 @@ GLOBAL = {"factor": 1.0}
         lambda module, rows: module.settings.slope.update(of=float(rows.max())),
         lambda module, rows: module.powers.__setitem__(0, float(rows.max())),
         lambda module, rows: GLOBAL.update(factor=float(rows.max())),
+        lambda module, rows: HOOKED.append(float(rows.max())),
+        lambda module, rows: nn.init.constant_(module.bias, float(rows.max())),
     ],
-    ids=["number", "buffer", "other buffer", "other tensor", "tensor", "list", "object", "array", "global"],
+    ids=[
+        *("number", "buffer", "other buffer", "other tensor", "tensor", "list", "object", "array", "global", "hook"),
+        "parameter",
+    ],
 )
 def test_a_module_that_is_set_by_its_batch_is_refused(change: Callable[[Any, Tensor], Any]) -> None:
-    loop = Loop(Scaling())
+    scaling = Scaling()
+    scaling.register_forward_pre_hook(lambda module, given: (given[0] * HOOKED[0],))
+    loop = Loop(scaling)
     for inputs, _ in loop.loader.take(1):
         change(loop.module, inputs)
         with pytest.raises(PrivacyError, match="a number or a tensor of it was changed since"):

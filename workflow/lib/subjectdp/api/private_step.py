@@ -101,7 +101,8 @@ class PrivateStep:
             )
         self._draw, self._batch = draw, tensors_in(batch)
         self._loaded = [each._version for each in self._batch]
-        self._settings, self._read = _Settings(self.engine.flat.model), _Settings(self._criterion)
+        model = self.engine.flat.model
+        self._settings, self._read = _Settings([model, _hooks(model)]), _Settings(self._criterion)
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -579,7 +580,7 @@ _LOOKED_INTO = (nn.Module, FunctionType, MethodType, partial, list, tuple, set, 
 
 
 class _Settings:
-    """What a loop may change of a module or a criterion: numbers, words, arrays, and tensors but parameters.
+    """What a loop may change of a module or a criterion: numbers, words, arrays and tensors.
 
     Attributes and buffers, also in containers and objects, and what functions read: closures and globals.
     """
@@ -599,7 +600,7 @@ class _Settings:
         known = id(value) in self._alive
         self._alive[id(value)] = value
         if isinstance(value, Tensor):
-            return id(value), None if isinstance(value, nn.Parameter) or value.is_inference() else value._version
+            return id(value), None if value.is_inference() else value._version
         if isinstance(value, np.ndarray):
             return id(value), value.tobytes() if value.size <= _LARGE else None
         parts = None if known else _parts(value, inside)
@@ -628,6 +629,11 @@ def _parts(value: Any, inside: bool) -> list[Any] | None:
     return [*own, *own.values()]
 
 
+def _hooks(model: nn.Module) -> list[Any]:
+    every = ((*each._forward_pre_hooks.values(), *each._forward_hooks.values()) for each in model.modules())
+    return [hook for some in every for hook in some if not isinstance(hook, PlainPassGuard)]
+
+
 @lru_cache(maxsize=1024)
 def _globals_read(code: CodeType) -> list[str]:
     inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in _globals_read(each)]
@@ -636,7 +642,8 @@ def _globals_read(code: CodeType) -> list[str]:
 
 def _of_module(module: nn.Module) -> list[Any]:
     own = {name: value for name, value in vars(module).items() if name not in _OF_TORCH and name != "forward"}
-    return [*own, *own.values(), *module.buffers(recurse=False), getattr(type(module), "forward", None)]
+    tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    return [*own, *own.values(), *tensors, getattr(type(module), "forward", None)]
 
 
 def _of_each(values: Tensor, targets: Any, ignored: int | None, reduction: str) -> Tensor:

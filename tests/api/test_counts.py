@@ -213,3 +213,23 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
 def test_what_stands_for_no_one_subject_is_no_row(source: Any, told: str) -> None:
     with pytest.raises(DataError, match=told):
         as_counts(source)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "silos", "rows", "told"),
+    [
+        ("ab", "s", [[0, 0, -5], [1, 0, 30]], "items, each name and each pair once"),
+        ("ab", "s", [[0, 0, 5], [0, 0, 3]], "each pair once"),
+        ("ab", "s", [[0, 0, 5], [7, 0, 3]], "each name and each pair once"),
+        ("ab", "st", [[0, 0, 5], [1, 0, 3]], "each name"),
+        ("aa", "s", [[0, 0, 5], [1, 0, 3]], "each name"),
+        ("aA", "s", [[0, 0, 5], [1, 0, 3]], "differ in capitals alone"),
+        ("ab", "s", [[0, 0, 5.5], [1, 0, 3]], "an array of NumPy of whole numbers"),
+        ("", "", np.zeros((0, 3), int), "each name"),
+    ],
+)
+def test_counts_by_hand_are_checked_before_they_are_accounted_for(
+    subjects: str, silos: str, rows: Any, told: str
+) -> None:
+    with pytest.raises(DataError, match=told):
+        as_counts(Counts(tuple(subjects), tuple(silos), np.array(rows)))

@@ -212,13 +212,34 @@ def as_counts(source: Source) -> Counts | SiloSizes:
     Raises:
         DataError: what are no counts, with the row.
     """
-    if isinstance(source, Counts | SiloSizes):
+    if isinstance(source, Counts):
+        return _checked(source)
+    if isinstance(source, SiloSizes):
         return source
     if isinstance(source, str | os.PathLike):
         return read_counts(source)
     if len(getattr(source, "columns", ())) and len(source) > _LONG and (counts := _by_columns(source)) is not None:
         return counts
     return _counted("counts", ((f"counts, row {number}", row) for number, row in enumerate(list(_rows_of(source)), 1)))
+
+
+def _checked(counts: Counts) -> Counts:
+    """Counts that may be made by hand. Raises DataError where rows and names do not fit."""
+    rows, names = counts.rows, (counts.subjects, counts.silos)
+    if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu" or rows.ndim != 2 or rows.shape[1] != 3:
+        raise expected(
+            "rows of Counts", type(rows).__name__, "an array of NumPy of whole numbers, (rows, 3)", DataError
+        )
+    most = (len(counts.subjects) - 1, len(counts.silos) - 1, _LARGEST)
+    good = len(rows) and (rows >= (0, 0, 1)).all() and (rows <= most).all()
+    used = [
+        len(np.unique(column)) for column in (*rows.T[:2], rows[:, 0].astype(np.int64) * len(counts.silos) + rows[:, 1])
+    ]
+    if not good or used != [*map(len, map(set, names)), len(rows)]:
+        allowed = "a subject's number, a silo's and items, each name and each pair once and with items"
+        raise expected("rows of Counts", rows[:3].tolist(), allowed, DataError)
+    _check_spelling(*names, "Counts")
+    return counts
 
 
 def _clean_table(where: Path) -> Any:

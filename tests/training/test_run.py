@@ -8,11 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 from safetensors.torch import load_file
+from torch import Tensor
 
 from algorithms import tiny
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config.run import RunConfig
-from subjectdp.errors import PrivacyError, SubjectDPError
+from subjectdp.engine.probe import TRIED
+from subjectdp.errors import ModelError, PrivacyError, SubjectDPError
+from subjectdp.models.image import SmallCNN
 from subjectdp.plan.plan import AccountingMode
 from subjectdp.training.silo_step import SiloStep
 from training import small_world
@@ -62,6 +65,22 @@ def test_every_algorithm_runs_in_both_modes(tmp_path: Path, name: str, mode: str
     assert "left" in lines[0] and "round 1/" in lines[0]
     assert (output / "progress.log").read_text().splitlines() == lines
     assert RunConfig.model_validate_json((output / "config.json").read_text()).run_id == manifest["run_id"]
+
+
+@pytest.mark.parametrize("name", ["local_item_dp", "higrad_avg_dp:v1", "subject_release"])
+def test_a_model_that_mixes_items_in_large_mini_batches_alone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    apart = SmallCNN.forward
+
+    def mixed(model: SmallCNN, images: Tensor) -> Tensor:
+        logits = apart(model, images)
+        return logits - logits.mean(0) if len(images) > TRIED and model.training else logits
+
+    monkeypatch.setattr(SmallCNN, "forward", mixed)
+    training = {"rounds": 2, "batch_size": 18, "local_steps": 1}
+    with pytest.raises(ModelError, match="with other items in the batch, what an item gets changes"):
+        run(tmp_path, "run", algorithm=name, training=training, privacy={"mode": "sound", "epsilon": 8.0})
 
 
 @pytest.mark.slow

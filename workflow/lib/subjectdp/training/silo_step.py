@@ -18,6 +18,7 @@ from subjectdp.algorithms.base import Batch
 from subjectdp.engine.batches import of_items
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import Factor, clip_factors, row_norms
+from subjectdp.engine.probe import check_batch
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
@@ -37,6 +38,12 @@ from subjectdp.training.records import LoggedStep
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
 UPDATE = -1  # the "step" in noise keys of the noise on a silo's whole update
+_TRIED = (
+    1,
+    2,
+    11,
+    101,
+)  # rounds: the first mini-batch of each silo is tried, as some models mix items in large ones alone
 _NUMBERS_AT_ONCE = 1 << 24  # of all gradients that are kept at a time: 64 MiB
 _MOST_VALUES = 1 << 22  # of parameters held at once
 
@@ -117,6 +124,7 @@ class SiloStep:
         return self.engine.gradient_sum(batch.inputs, batch.labels)
 
     def clipped_sum(self, batch: Batch, weights: Tensor | None = None, factor: Factor | None = None) -> Tensor:
+        self._try(batch)
         clip_norm = self._clip_norm() / self.plan.silos[self.silo].fused_steps
         total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights, factor=factor)
         self._clipped_fraction = _share_above(norms, clip_norm)
@@ -136,9 +144,15 @@ class SiloStep:
         if updates:
             total, norms = subject_update_sum(self.federation, batch, groups, weights, clip_norms)
         else:
+            self._try(batch)
             total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
         self._clipped_fraction = _share_above(norms, clip_norms)
         return total
+
+    def _try(self, batch: Batch) -> None:
+        """Raises ModelError for a model that mixes the items of this mini-batch."""
+        if self.step == 0 and self.round in _TRIED and batch.items > 1:
+            check_batch(self.engine, batch.inputs, batch.labels)
 
     def clip(self, vector: Tensor) -> Tensor:
         clip_norm = self._clip_norm()

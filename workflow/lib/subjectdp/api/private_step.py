@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from logging import Logger
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -623,8 +624,10 @@ def _parts(value: Any, inside: bool) -> list[Any] | None:
         return [value.func, *value.args, value.keywords]
     if isinstance(value, list | tuple | set):
         return [*value] if len(value) <= _LARGE else None
+    if isinstance(value, ModuleType | Logger):  # a logger keeps what it was asked
+        return None
     own = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-    if not isinstance(own, dict) or len(own) > _LARGE or isinstance(value, ModuleType) or (inside and own is not value):
+    if not isinstance(own, dict) or len(own) > _LARGE or (inside and own is not value):
         return None
     return [*own, *own.values()]
 

@@ -3,7 +3,7 @@
 import copy
 import dis
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -103,7 +103,7 @@ class PrivateStep:
         self._draw, self._batch = draw, tensors_in(batch)
         self._loaded = [each._version for each in self._batch]
         model = self.engine.flat.model
-        self._settings, self._read = _Settings([model, _hooks(model)]), _Settings(self._criterion)
+        self._settings, self._read = _Settings({"": model, "hooks": _hooks(model)}), _Settings(self._criterion)
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -116,10 +116,8 @@ class PrivateStep:
             )
         check_processes(DistributedDataParallel._active_ddp_module)
         self._check_trained_as_made()
-        self._settings.check(
-            "Expected the module as it was when its batch was drawn, a number or a tensor of it was changed since: it "
-            "may have been read from the items. Change it before a batch is drawn."
-        )
+        remedy = "it may have been read from the items. Change it before a batch is drawn."
+        self._settings.check("the module as it was when its batch was drawn", remedy)
         self._check_criterion()
         self._check_loaded(inputs, "inputs")
         self._check_flags(sorted(inputs.named), "arguments", ())
@@ -139,10 +137,8 @@ class PrivateStep:
         return output
 
     def _check_criterion(self) -> None:
-        self._read.check(
-            "Expected the criterion as it was when its batch was drawn, what it reads was changed since: it may have "
-            "been read from the items. Change it before a batch is drawn, or weigh each item by itself."
-        )
+        remedy = "it may have been read from the items. Change it before a batch is drawn, or weigh items alone."
+        self._read.check("the criterion as it was when its batch was drawn", remedy)
 
     def _try_batch(self, inputs: Any) -> None:
         with in_words("The module"):
@@ -587,49 +583,64 @@ class _Settings:
     """
 
     def __init__(self, owner: Any) -> None:
-        self.owner, self._alive = owner, dict[int, Any]()  # kept: identities are of what is there
-        self._found = self._of(owner)
+        self.owner, self._found = owner, dict[str, Any]()
+        self._alive = dict[int, Any]()  # kept: identities are of what is there
+        self._add("", owner)
 
-    def check(self, changed: str) -> None:
-        """Raises PrivacyError with that text if anything has been changed."""
-        if self._found != _Settings(self.owner)._found:
-            raise PrivacyError(changed)
+    def check(self, expected_: str, remedy: str) -> None:
+        """Raises PrivacyError that names what has been changed, if anything has."""
+        now = _Settings(self.owner)._found
+        if self._found != now:
+            name = next(each for each in self._found | now if self._found.get(each, ...) != now.get(each, ...))
+            raise PrivacyError(f"Expected {expected_}, {name!r} was changed since: {remedy}")
 
-    def _of(self, value: Any, inside: bool = False) -> Any:
+    def _add(self, name: str, value: Any, inside: bool = False) -> None:
         if type(value) in _PLAIN:
-            return value
+            self._found[name] = value
+            return
         known = id(value) in self._alive
         self._alive[id(value)] = value
         if isinstance(value, Tensor):
-            return id(value), None if value.is_inference() else value._version
-        if isinstance(value, np.ndarray):
-            return id(value), value.tobytes() if value.size <= _LARGE else None
-        parts = None if known else _parts(value, inside)
-        an_object = parts is not None and not isinstance(value, _LOOKED_INTO)
-        return id(value) if parts is None else [self._of(each, inside or an_object) for each in parts]
+            self._found[name] = id(value), None if value.is_inference() else value._version
+        elif isinstance(value, np.ndarray):
+            self._found[name] = id(value), value.tobytes() if value.size <= _LARGE else None
+        elif known or (parts := _parts(value, inside)) is None:
+            self._found[name] = id(value)
+        else:
+            inside = inside or not isinstance(value, _LOOKED_INTO)
+            for key, each in parts:
+                self._add(".".join(filter(None, (name, str(key)))), each, inside)
 
 
-def _parts(value: Any, inside: bool) -> list[Any] | None:
+def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:
     """What a value holds, of a function what it reads; None where it is not looked into, as an object in another."""
     if isinstance(value, nn.Module):
-        return [part for each in value.modules() for part in _of_module(each)]
+        return [pair for name, each in value.named_modules() for pair in _of_module(name, each)]
     if isinstance(value, FunctionType):
         if str(value.__module__).startswith("torch"):
             return None
-        read = (value.__globals__.get(name) for name in _globals_read(value.__code__))
-        return [*(cell.cell_contents for cell in value.__closure__ or () if cell != CellType()), *read]
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        held = [(name, cell.cell_contents) for name, cell in cells if cell != CellType()]
+        return [*held, *((name, value.__globals__.get(name)) for name in _globals_read(value.__code__))]
     if isinstance(value, MethodType):
-        return [value.__self__, value.__func__]
+        return [("", value.__self__), (value.__name__, value.__func__)]
     if isinstance(value, partial):
-        return [value.func, *value.args, value.keywords]
+        return [("", value.func), *enumerate(value.args), *value.keywords.items()]
     if isinstance(value, list | tuple | set):
-        return [*value] if len(value) <= _LARGE else None
+        return enumerate(value) if len(value) <= _LARGE else None
     if isinstance(value, ModuleType | Logger):  # a logger keeps what it was asked
         return None
     own = value if isinstance(value, dict) else getattr(value, "__dict__", None)
     if not isinstance(own, dict) or len(own) > _LARGE or (inside and own is not value):
         return None
-    return [*own, *own.values()]
+    return own.items()
+
+
+def _of_module(name: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
+    own = {key: each for key, each in vars(module).items() if key not in _OF_TORCH and key != "forward"}
+    own |= {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+    for key, each in {**own, "forward": getattr(type(module), "forward", None)}.items():
+        yield f"{name}.{key}" if name else key, each
 
 
 def _hooks(model: nn.Module) -> list[Any]:
@@ -641,12 +652,6 @@ def _hooks(model: nn.Module) -> list[Any]:
 def _globals_read(code: CodeType) -> list[str]:
     inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in _globals_read(each)]
     return inner + [each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
-
-
-def _of_module(module: nn.Module) -> list[Any]:
-    own = {name: value for name, value in vars(module).items() if name not in _OF_TORCH and name != "forward"}
-    tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    return [*own, *own.values(), *tensors, getattr(type(module), "forward", None)]
 
 
 def _of_each(values: Tensor, targets: Any, ignored: int | None, reduction: str) -> Tensor:
@@ -669,10 +674,8 @@ class ItemLosses:
         self._of_items, self._reduction = _unreduced(criterion)
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
-        self._made.check(
-            "Expected the criterion that make_private was given, it was changed since: its weights may have been read "
-            "from the items. Make a new engine, or a function that weighs each item by itself."
-        )
+        remedy = "it may have been read from the items. Make a new engine, or weigh each item by itself."
+        self._made.check("the criterion that make_private was given", remedy)
         try:
             each: Tensor = self._of_items(outputs, targets)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:

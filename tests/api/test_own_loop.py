@@ -960,6 +960,12 @@ def test_batches_in_parts_take_numbers_and_refuse_items_elsewhere() -> None:
     options["settings"] = {"clip": "subject", "sample": "subjects", "subjects_per_step": 6}
     number = Loop(nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)), criterion=lambda out, y: (out - y) ** 2, **options)
     number.step()
+    scaled = Loop(Scaling(), **options)
+    for inputs, targets in scaled.loader.take(1):
+        loss = scaled.loss(scaled.private(inputs), targets)
+        scaled.module.scale = float(loss)
+        with pytest.raises(PrivacyError, match="the first pass of its batch left it, 'scale' was changed since"):
+            loss.backward()
     states = Code(lambda m, x: m.layer(x[:, None]), layer=nn.GRU(6, 3, batch_first=True))
 
     def of_last(out: Any, y: Tensor) -> Tensor:

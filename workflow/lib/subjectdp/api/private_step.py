@@ -25,6 +25,8 @@ from subjectdp.engine.layout import in_words, refuse_by_name
 from subjectdp.engine.probe import check_others_stay
 from subjectdp.errors import ModelError, PrivacyError, expected
 
+_MODULES_REMEDY = "it may have been read from the items. Change it before a batch is drawn."
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -102,8 +104,7 @@ class PrivateStep:
             )
         self._draw, self._batch = draw, tensors_in(batch)
         self._loaded = [each._version for each in self._batch]
-        model = self.engine.flat.model
-        self._settings, self._read = _Settings({"": model, "hooks": _hooks(model)}), _Settings(self._criterion)
+        self._settings, self._read = self._module_now(), _Settings(self._criterion)
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -116,8 +117,7 @@ class PrivateStep:
             )
         check_processes(DistributedDataParallel._active_ddp_module)
         self._check_trained_as_made()
-        remedy = "it may have been read from the items. Change it before a batch is drawn."
-        self._settings.check("the module as it was when its batch was drawn", remedy)
+        self._settings.check("the module as it was when its batch was drawn", _MODULES_REMEDY)
         self._check_criterion()
         self._check_loaded(inputs, "inputs")
         self._check_flags(sorted(inputs.named), "arguments", ())
@@ -131,10 +131,15 @@ class PrivateStep:
                 self._passes = [_Pass(self._draw.parts[0], tape)]
             else:
                 output = self._in_parts(inputs, self._draw.parts)
+                self._settings = self._module_now()
         self._output, self._read = output, _Settings(self._criterion)  # the engine's own calls may have changed it
         self._own = [each for each in tensors_in(output) if each.requires_grad]
         self._versions = [each._version for each in self._own]
         return output
+
+    def _module_now(self) -> "_Settings":
+        model = self.engine.flat.model
+        return _Settings({"": model, "hooks": _hooks(model)})
 
     def _check_criterion(self) -> None:
         remedy = "it may have been read from the items. Change it before a batch is drawn, or weigh items alone."
@@ -210,6 +215,7 @@ class PrivateStep:
         with self._run(), torch.enable_grad():
             slopes: tuple[Tensor, ...] = ()
             if self._passes[0].tape is None:
+                self._settings.check("the module as the first pass of its batch left it", _MODULES_REMEDY)
                 slopes = torch.autograd.grad(losses.sum(), self._own, materialize_grads=True)
             for each in self._passes:
                 items, tape, own_losses = each.part.items, each.tape, losses

@@ -105,6 +105,13 @@ def cell(m: Any, x: Tensor) -> Tensor:
     return state.unsqueeze(1)
 
 
+def lstm_cell(m: Any, x: Tensor) -> Tensor:
+    state = m.start.expand(2, len(x), -1).unbind()
+    for t in range(x.shape[1]):
+        state = m.cell(x[:, t], state)
+    return state[0].unsqueeze(1)
+
+
 BODIES: dict[str, Callable[[], nn.Module]] = {
     "GRU": lambda: nn.GRU(WIDTH, WIDTH, batch_first=True, num_layers=2),
     "RNN": lambda: nn.RNN(WIDTH, WIDTH, batch_first=True),
@@ -112,6 +119,11 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
     "LSTM with projection": lambda: nn.LSTM(WIDTH, 12, batch_first=True, proj_size=WIDTH),
     "batch second, last states": lambda: Code(batch_second, rnn=nn.GRU(WIDTH, WIDTH), first=square()),
     "a cell, a learned start": lambda: Code(cell, cell=nn.GRUCell(WIDTH, WIDTH), start=parameter(1, WIDTH)),
+    "a cell with two states": lambda: Code(lstm_cell, cell=nn.LSTMCell(WIDTH, WIDTH), start=parameter(1, WIDTH)),
+    "layers whose outputs change in place": lambda: nn.Sequential(
+        *(square(), nn.ReLU(inplace=True), square(), nn.LeakyReLU(inplace=True)),
+        Code(lambda m, x: F.linear(x, m.first, m.shift).mul_(2), first=parameter(WIDTH, WIDTH), shift=parameter(WIDTH)),
+    ),
     "attention": lambda: Code(lambda m, x: m.attend(x, x, x)[0], attend=attention()),
     "attention to others": lambda: Code(
         lambda m, x: m.attend(x, m.keys.expand(len(x), -1, -1), x[:, :3])[0],

@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_map
 
 from subjectdp.engine.batches import Call, Part, autocast_on, leaves_of, number_of, of_items, taken, tensors_in
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
-from subjectdp.engine.layout import in_words, refuse_by_name
-from subjectdp.engine.probe import check_others_stay
+from subjectdp.engine.layout import refuse_by_name
+from subjectdp.engine.probe import check_among_few, check_batch, check_others_stay
 from subjectdp.errors import ModelError, PrivacyError, expected
 
 
@@ -119,7 +119,7 @@ class PrivateStep:
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
             if self._tried:
-                self._try_batch(taken(inputs, self._draw.parts[0].items))
+                check_batch(self.engine, taken(inputs, self._draw.parts[0].items))
             if len(self._draw.parts) == 1:
                 output, tape = self.engine.record(inputs)
                 self._passes = [_Pass(self._draw.parts[0], tape)]
@@ -129,12 +129,6 @@ class PrivateStep:
         self._own = [each for each in tensors_in(output) if each.requires_grad]
         self._versions = [each._version for each in self._own]
         return output
-
-    def _try_batch(self, inputs: Any) -> None:
-        with in_words("The module"):
-            check_others_stay(
-                lambda places: tensors_in(self.engine.record(taken(inputs, places))[0]), number_of(inputs)
-            )
 
     def _in_parts(self, inputs: Call, parts: tuple[Part, ...]) -> Any:
         """The output without a graph; :meth:`backward` runs each part again, under the same state of the generators."""
@@ -186,6 +180,7 @@ class PrivateStep:
             return [self.engine.losses(seen, taken(targets, places))]
 
         check_others_stay(losses, items)
+        check_among_few(lambda places: losses(places)[0], items)
 
     def backward(self, losses: Tensor) -> tuple[Tensor, ...]:
         """The noisy gradient of each parameter. ``losses`` (B,) of the recorded pass, factors of the loss included."""

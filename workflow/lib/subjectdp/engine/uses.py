@@ -309,7 +309,8 @@ class Uses(TorchFunctionMode):
         if places is None:
             raise ModelError(f"Expected a model that takes the same path in every pass, '{key}' was not there before.")
         for n in which:
-            outputs[n] = wanted(outputs[n])
+            own = outputs[n] if len(which) == 1 else outputs[n].clone()  # of an LSTM cell one is made of the other
+            outputs[n] = wanted(own)
         edges, shapes = edges_of((outputs[n] for n in which), f"'{key}'"), [outputs[n].shape for n in which]
         self._uses.append(_Use(key, func, kept, spec, values, which, edges, shapes, places, versions))
         return tree_unflatten(outputs, shape)

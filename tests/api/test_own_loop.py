@@ -195,6 +195,15 @@ def test_what_mixes_items_in_large_mini_batches_alone_is_seen_before_the_first_s
         subjectdp.clip_sum(module, INPUTS, TARGETS, 1.0, criterion=criterion)
 
 
+def test_what_mixes_items_in_the_largest_part_of_a_mini_batch_alone_is_seen() -> None:
+    settings = {"clip": "subject", "sample": "subjects"}
+    people = [item > 3 for item in range(ITEMS)]  # parts of 4 and of 20 items
+    loop = Loop(Sized(), settings=settings, data_loader=DataLoader(DATA, 2), subjects=[*map(int, people)])
+    with pytest.raises(ModelError, match="treat items one by one"):
+        loop.step()
+    assert [len(INPUTS[part.items]) for part in loop.private._step._draw.parts] == [4, 20]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -119,7 +119,8 @@ class PrivateStep:
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
             if self._tried:
-                check_batch(self.engine, taken(inputs, self._draw.parts[0].items))
+                largest = max(self._draw.parts, key=lambda part: part.grouping.runs[-1].items.stop)
+                check_batch(self.engine, taken(inputs, largest.items))
             if len(self._draw.parts) == 1:
                 output, tape = self.engine.record(inputs)
                 self._passes = [_Pass(self._draw.parts[0], tape)]

@@ -115,14 +115,14 @@ def check_among_few(run: Callable[[Tensor], Tensor], items: int) -> None:
 
 
 def check_batch(engine: ClippingEngine, inputs: Inputs, targets: Any = None) -> None:
-    """Tries a mini-batch, as far as it goes through the model at once: its losses, without targets its outputs.
+    """Tries a mini-batch: its losses, as far as it goes through the model at once, or without targets its outputs.
     Raises as :func:`check_others_stay`, and where an item's gradient is another among all of them than among a few."""
 
     def given(places: Tensor) -> list[Tensor]:
         output = engine.record(taken(inputs, places))[0]
         return tensors_in(output) if targets is None else [engine.losses(output, taken(targets, places))]
 
-    items = min(number_of(inputs), engine.physical_batch_size)
+    items = number_of(inputs) if targets is None else min(number_of(inputs), engine.physical_batch_size)
     with in_words("The module"):
         check_others_stay(given, items)
         if items > TRIED:

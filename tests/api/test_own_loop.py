@@ -150,6 +150,28 @@ class Experts(nn.Module):
         return outputs[0] + outputs[1]
 
 
+class Sized(nn.Linear):
+    """Divides by a number of items above ten."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return super().forward(rows / max(10, len(rows)))
+
+
+class Shared(Sized):
+    """Hands the gradients of more than ten items to all of them."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        outputs = nn.Linear.forward(self, rows)
+        return outputs if len(rows) <= 10 else outputs + outputs.mean(0) - outputs.mean(0).detach()
+
+
+def mean_of_many(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none") / max(10, len(targets))
+
+
 def hardest(outputs: Tensor, targets: Tensor) -> Tensor:
     """Losses of the hardest items alone, where there are more than ten."""
     losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
@@ -158,18 +180,29 @@ def hardest(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("kind", "criterion"),
-    [(Experts, nn.CrossEntropyLoss()), (lambda: nn.Linear(6, 3), hardest)],
-    ids=["module", "criterion"],
+    [
+        *((module, nn.CrossEntropyLoss()) for module in (Experts, Sized, Shared)),
+        *((lambda: nn.Linear(6, 3), criterion) for criterion in (hardest, mean_of_many)),
+    ],
 )
 def test_what_mixes_items_in_large_mini_batches_alone_is_seen_before_the_first_step(kind: Any, criterion: Any) -> None:
     torch.manual_seed(1)
     module = kind()
     loop = Loop(copy.deepcopy(module), criterion=criterion)
-    with pytest.raises(ModelError, match="with other items in the batch, what an item gets changes"):
+    with pytest.raises(ModelError, match="treat items one by one"):
         loop.step()
     assert loop.engine.steps == 0
-    with pytest.raises(ModelError, match="with other items in the batch"):
+    with pytest.raises(ModelError, match="treat items one by one"):
         subjectdp.clip_sum(module, INPUTS, TARGETS, 1.0, criterion=criterion)
+
+
+def test_what_mixes_items_in_the_largest_part_of_a_mini_batch_alone_is_seen() -> None:
+    settings = {"clip": "subject", "sample": "subjects"}
+    people = [item > 3 for item in range(ITEMS)]  # parts of 4 and of 20 items
+    loop = Loop(Sized(), settings=settings, data_loader=DataLoader(DATA, 2), subjects=[*map(int, people)])
+    with pytest.raises(ModelError, match="treat items one by one"):
+        loop.step()
+    assert [len(INPUTS[part.items]) for part in loop.private._step._draw.parts] == [4, 20]
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,8 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
     ("nested selection", "figures: [figure1]\nselections:\n  figure1: {data: {subjects: null}}", 4,
      ["selections.figure1.data", "Write dotted keys: data.KEY"]),
     ("unknown figure", "figures:\n  - figure1\n  - figure4", 4, ["'figure4'", "Did you mean 'figure3'?"]),
+    ("a key with a space", "sweep:\n  - seed : 1\n    partition.max items: 3", 4, ["'sweep[0].partition.max items'"]),
+    ("a key with a quote", "descriptio'n: x", 2, ["Did you mean 'description'?"]),
     ("unknown selection", "selections:\n  figure1: {sed: 0}", 3, ["'selections.figure1.sed'"]),
     ("no space after a dash", "sweep:\n  -algorithm: fed_avg", 2, ["sweep", "a list"]),
     ("no colon", "run:\n  seed 3", 2, ["run", "a mapping", "seed 3"]),
@@ -162,6 +164,8 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
      ["algorithms.fed_avg.algorithm", "absent"]),
     ("selection of no run", "figures: [figure1]\nselections: {figure1: {seed: 9}}", None,
      ["selections.figure1", "at least one run"]),
+    ("selection of a baseline alone", "sweep: [{algorithm: [fed_avg, user_ldp]}]\nfigures: [figure1]\n"
+     "selections: {figure1: {privacy.mode: sond}}", None, ["selections.figure1", "'sond'", "at least one run"]),
     ("parameter of a model as list", "run: {model: {parameters: {hidden: [1]}}}", None,
      ["model.parameters.hidden", "a whole number", "[1]"]),
     ("s > S in a sweep", "sweep: [{partition.silos: [4, 16], training.silos_per_round: 8}]", None,

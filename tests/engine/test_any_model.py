@@ -105,6 +105,24 @@ def cell(m: Any, x: Tensor) -> Tensor:
     return state.unsqueeze(1)
 
 
+def written(m: Any, x: Tensor) -> Tensor:
+    """Of a tensor, of a part of it and of a copy."""
+    hidden: Tensor = m.first(x)
+    hidden.mul_(m.scale).addcmul_(m.shift, x)
+    hidden[:, 0].sub_(m.one)
+    late, other = hidden[:, 3:], torch.zeros_like(hidden)
+    late *= m.one
+    other.add_(m.shift)
+    return hidden * other
+
+
+def lstm_cell(m: Any, x: Tensor) -> Tensor:
+    state = m.start.expand(2, len(x), -1).unbind()
+    for t in range(x.shape[1]):
+        state = m.cell(x[:, t], state)
+    return state[0].unsqueeze(1)
+
+
 BODIES: dict[str, Callable[[], nn.Module]] = {
     "GRU": lambda: nn.GRU(WIDTH, WIDTH, batch_first=True, num_layers=2),
     "RNN": lambda: nn.RNN(WIDTH, WIDTH, batch_first=True),
@@ -112,6 +130,14 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
     "LSTM with projection": lambda: nn.LSTM(WIDTH, 12, batch_first=True, proj_size=WIDTH),
     "batch second, last states": lambda: Code(batch_second, rnn=nn.GRU(WIDTH, WIDTH), first=square()),
     "a cell, a learned start": lambda: Code(cell, cell=nn.GRUCell(WIDTH, WIDTH), start=parameter(1, WIDTH)),
+    "a cell with two states": lambda: Code(lstm_cell, cell=nn.LSTMCell(WIDTH, WIDTH), start=parameter(1, WIDTH)),
+    "layers whose outputs change in place": lambda: nn.Sequential(
+        *(square(), nn.ReLU(inplace=True), square(), nn.LeakyReLU(inplace=True)),
+        Code(lambda m, x: F.linear(x, m.first, m.shift).mul_(2), first=parameter(WIDTH, WIDTH), shift=parameter(WIDTH)),
+    ),
+    "changes in place that nobody assigns": lambda: Code(
+        written, first=square(), scale=parameter(WIDTH), shift=parameter(STEPS, WIDTH), one=parameter(WIDTH)
+    ),
     "attention": lambda: Code(lambda m, x: m.attend(x, x, x)[0], attend=attention()),
     "attention to others": lambda: Code(
         lambda m, x: m.attend(x, m.keys.expand(len(x), -1, -1), x[:, :3])[0],
@@ -437,12 +463,12 @@ def test_items_that_are_alike_where_it_matters_are_not_guessed_apart() -> None:
 
 @pytest.mark.parametrize("start", ["zeros", "inputs"])
 def test_a_parameter_written_into_a_tensor_is_refused(start: str) -> None:
-    def written(m: Any, x: Tensor) -> Tensor:
+    def assigned(m: Any, x: Tensor) -> Tensor:
         into = torch.zeros(len(x), STEPS, WIDTH) if start == "zeros" else x.clone()
         into[:, 0] = m.first
         return into + x
 
-    model = Headed(Code(written, first=parameter(WIDTH)))
+    model = Headed(Code(assigned, first=parameter(WIDTH)))
     with pytest.raises(ModelError, match="first.*(writes into a tensor|in place)"):
         subjectdp.clip_sum(model, sequences(), TARGETS, 0.1)
 

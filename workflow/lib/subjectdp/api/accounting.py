@@ -193,7 +193,9 @@ def words_of_the_api() -> Iterator[None]:
     try:
         yield
     except SubjectDPError as problem:
-        raise type(problem)(_SECTION.sub("", str(problem)).replace("local_steps", "steps")) from problem
+        text = _SECTION.sub("", str(problem)).replace("local_steps", "steps").replace("algorithm.name", "algorithm")
+        remedy = "; or set clipping: update, or own_noise_only"
+        raise type(problem)(text.replace(remedy, "; count steps as rounds, of a noisy sum each")) from problem
 
 
 @dataclass(frozen=True)

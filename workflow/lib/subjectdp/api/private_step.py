@@ -21,8 +21,8 @@ from torch.utils._pytree import tree_map
 
 from subjectdp.engine.batches import Call, Part, autocast_on, leaves_of, number_of, of_items, taken, tensors_in
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
-from subjectdp.engine.layout import in_words, refuse_by_name
-from subjectdp.engine.probe import check_others_stay
+from subjectdp.engine.layout import refuse_by_name
+from subjectdp.engine.probe import check_among_few, check_batch, check_others_stay
 from subjectdp.errors import ModelError, PrivacyError, expected
 
 _MODULES_REMEDY = "it may have been read from the items. Change it before a batch is drawn."
@@ -125,7 +125,8 @@ class PrivateStep:
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
             if self._tried:
-                self._try_batch(taken(inputs, self._draw.parts[0].items))
+                largest = max(self._draw.parts, key=lambda part: part.grouping.runs[-1].items.stop)
+                check_batch(self.engine, taken(inputs, largest.items))
             if len(self._draw.parts) == 1:
                 output, tape = self.engine.record(inputs)
                 self._passes = [_Pass(self._draw.parts[0], tape)]
@@ -144,12 +145,6 @@ class PrivateStep:
     def _check_criterion(self) -> None:
         remedy = "it may have been read from the items. Change it before a batch is drawn, or weigh items alone."
         self._read.check("the criterion as it was when its batch was drawn", remedy)
-
-    def _try_batch(self, inputs: Any) -> None:
-        with in_words("The module"):
-            check_others_stay(
-                lambda places: tensors_in(self.engine.record(taken(inputs, places))[0]), number_of(inputs)
-            )
 
     def _in_parts(self, inputs: Call, parts: tuple[Part, ...]) -> Any:
         """The output without a graph; :meth:`backward` runs each part again, under the same state of the generators."""
@@ -202,6 +197,7 @@ class PrivateStep:
             return [self.engine.losses(seen, taken(targets, places))]
 
         check_others_stay(losses, items)
+        check_among_few(lambda places: losses(places)[0], items)
 
     def backward(self, losses: Tensor) -> tuple[Tensor, ...]:
         """The noisy gradient of each parameter. ``losses`` (B,) of the recorded pass, factors of the loss included."""

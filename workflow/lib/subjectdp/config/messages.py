@@ -249,6 +249,7 @@ def _place_of(line: str, places: Sequence[tuple[str, str | None, str]]) -> str:
     """The last place of the message's first key, or of its section; first one with a value that the message shows."""
     named = re.match(r"Unknown .*? (?:in|of) (\S+) '([^']*)'", line)
     keys = [f"{named[1]}.{named[2]}"] if named else []
+    keys += [key for _, key in re.findall(r"""^Unknown key (['"])(.*?)\1\.""", line)]
     keys += re.findall(r"^(?:Expected|Unknown key|Unknown) (?:every key under )?(?:\S+ of )?'?([^\s']+)", line)
     keys += [word for word in _KEY.findall(line) if "." in word]
     for key in [part for word in keys for part in (word, word.rpartition(".")[0]) if part]:

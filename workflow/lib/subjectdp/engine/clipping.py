@@ -364,8 +364,8 @@ def _only_input(name: str, module: nn.Module, inputs: tuple[Any, ...], options: 
     if given[0].dim() <= place or given[0].shape[place] != items:
         raise ModelError(
             f"{_layer(name)} ({kind}) has to see the {items} items of the batch in dimension {place}, it sees "
-            f"{tuple(given[0].shape)}. Put the batch first, or expand what items share, such as positions: "
-            "layer(positions.expand(len(inputs), -1))."
+            f"{tuple(given[0].shape)}. Put the batch first, give it all items where only some need it, or expand "
+            "what items share, such as positions: layer(positions.expand(len(inputs), -1))."
         )
     return given[0]
 

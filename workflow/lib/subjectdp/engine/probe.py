@@ -99,14 +99,65 @@ def check_others_stay(run: Callable[[Tensor], list[Tensor]], items: int) -> None
                     )
 
 
-def check_batch(engine: ClippingEngine, inputs: Inputs, targets: Any) -> None:
-    """Tries a mini-batch, as far as it goes through the model at once. Raises as :func:`check_others_stay`."""
+def check_among_few(run: Callable[[Tensor], Tensor], items: int) -> None:
+    """A few items by themselves must get what they get among all: of mini-batches of one size alone nobody sees what
+    their size changes. ``run`` gives one tensor, else as of :func:`check_others_stay`. Raises ModelError."""
+    few = torch.tensor(tried_positions(items))
+    with _generators_kept():
+        alone, again, among = run(few), run(few), run(torch.arange(items))[few]
+    alone, again, among = (each.detach().nan_to_num(0.0, 0.0, 0.0) for each in (alone, again, among))
+    close = torch.allclose(among, alone, rtol=0.0, atol=_ALIKE * float(alone.abs().amax()))
+    if torch.equal(alone, again) and not close:
+        raise ModelError(
+            f"Expected a model and a loss that treat items one by one: among {items} items an item gets something else "
+            f"than among {len(few)}."
+        )
 
-    def losses(places: Tensor) -> list[Tensor]:
-        return [engine.losses(engine.record(taken(inputs, places))[0], taken(targets, places))]
 
+def check_batch(engine: ClippingEngine, inputs: Inputs, targets: Any = None) -> None:
+    """Tries a mini-batch: its losses, as far as it goes through the model at once, or without targets its outputs.
+    Raises as :func:`check_others_stay`, and where an item's gradient is another among all of them than among a few."""
+
+    def given(places: Tensor) -> list[Tensor]:
+        output = engine.record(taken(inputs, places))[0]
+        return tensors_in(output) if targets is None else [engine.losses(output, taken(targets, places))]
+
+    items = number_of(inputs) if targets is None else min(number_of(inputs), engine.physical_batch_size)
     with in_words("The module"):
-        check_others_stay(losses, min(number_of(targets), engine.physical_batch_size))
+        check_others_stay(given, items)
+        if items > TRIED:
+            wanted, loss = (None, _of_outputs) if targets is None else (taken(targets, slice(items)), engine.item_loss)
+            _check_gradients(engine, taken(inputs, slice(items)), wanted, loss)
+
+
+def _check_gradients(engine: ClippingEngine, inputs: Inputs, targets: Any, item_loss: ItemLoss) -> None:
+    """A few items' gradients among all beside those by themselves: of mini-batches of one size alone nobody sees what
+    their size changes, or whose a function's rows are where other items have other numbers of them."""
+    few = torch.tensor(tried_positions(number_of(inputs)))
+    with _generators_kept():
+        some = taken(inputs, few)
+        model = _without_dropout(copied(engine.flat.model).train(engine.flat.model.training), some)
+        if _draws(model, some):
+            return
+        flat = FlatParameters(model, engine.flat.parameters)
+        own = ClippingEngine(flat, number_of(inputs), item_loss, engine.layout)
+        chosen = flat.vector.new_zeros(number_of(inputs))
+        chosen[few] = 1.0
+        targets = torch.zeros_like(chosen) if targets is None else targets
+        total, norms = own.clipped_sum(inputs, targets, float("inf"), chosen)
+        wanted, alone = own.clipped_sum(some, taken(targets, few), float("inf"))
+    _compare_norms(alone, norms[few])
+    _compare(engine, total, wanted)
+
+
+def _of_outputs(output: Any, targets: Tensor) -> Tensor:
+    """A loss (B,) that reads the outputs alone; the targets are zeros."""
+    losses = targets
+    for each in tensors_in(output):
+        if each.is_floating_point() and each.shape[:1] == targets.shape:
+            rows = each.float().nan_to_num(0.0, 0.0, 0.0).reshape(len(targets), -1)
+            losses = losses + rows @ torch.arange(rows.shape[1], device=rows.device).cos()
+    return losses
 
 
 def check_padding(model: nn.Module, item_loss: ItemLoss, layout: Layout, whole: Any, alone: list[Any]) -> None:

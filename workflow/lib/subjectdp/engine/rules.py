@@ -129,9 +129,9 @@ def in_float32(values: Any) -> Any:
 
 def wanted(output: Tensor) -> Tensor:
     """A layer's output as a tensor of the autograd graph, even if nothing before it requires a gradient."""
-    if output.requires_grad:
-        return output
-    if output._is_view():  # of a first linear layer on 3-D data; autograd forbids to change it in place
+    if output.requires_grad:  # a view that is changed in place, as of a linear layer on 3-D data, leaves its node
+        return torch.ops.aten._unsafe_view(output, output.shape) if output._is_view() else output
+    if output._is_view():  # autograd forbids to change it in place
         output = output.clone()
     result: Tensor = _Source.apply(output, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
     return result

@@ -253,8 +253,12 @@ class Uses(TorchFunctionMode):
         names = tuple(sorted({name for value in values.values() for name in value.names}))
         for name in names:
             self.owners.setdefault(name, set()).add(self.inside[-1])
-        func = _OUT_OF_PLACE.get(getattr(func, "__name__", ""), func)
-        return (self._derive if known else self._use)(func, arguments, spec, values, names)
+        if not _in_place(func):
+            return (self._derive if known else self._use)(func, arguments, spec, values, names)
+        if known or 0 in values:
+            return (self._derive if known else self._use)(_of_a_copy(func), arguments, spec, values, names)
+        changed, arguments[0] = arguments[0], arguments[0].clone()  # a use keeps its arguments as they are
+        return changed.copy_(self._use(_of_a_copy(func), arguments, spec, values, names))
 
     def _derive(
         self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value], names: tuple[str, ...]
@@ -309,7 +313,8 @@ class Uses(TorchFunctionMode):
         if places is None:
             raise ModelError(f"Expected a model that takes the same path in every pass, '{key}' was not there before.")
         for n in which:
-            outputs[n] = wanted(outputs[n])
+            own = outputs[n] if len(which) == 1 else outputs[n].clone()  # of an LSTM cell one is made of the other
+            outputs[n] = wanted(own)
         edges, shapes = edges_of((outputs[n] for n in which), f"'{key}'"), [outputs[n].shape for n in which]
         self._uses.append(_Use(key, func, kept, spec, values, which, edges, shapes, places, versions))
         return tree_unflatten(outputs, shape)
@@ -396,17 +401,21 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 _CHANGED = "Expected a model that treats items one by one: in '{}' one item changes what others see."
 _ONE_FOR_ALL = "Expected a model that keeps its items apart: the output of '{}' is one for all items."
 
-_OUT_OF_PLACE = {
-    "__iadd__": Tensor.__add__,
-    "__isub__": Tensor.__sub__,
-    "__imul__": Tensor.__mul__,
-    "__itruediv__": Tensor.__truediv__,
-    "add_": Tensor.add,
-    "sub_": Tensor.sub,
-    "mul_": Tensor.mul,
-    "div_": Tensor.div,
-}
-"""A use keeps its arguments as they are."""
+
+def _in_place(func: Any) -> bool:
+    """Whether a function changes its first argument, ``__setitem__`` left out."""
+    name = str(getattr(func, "__name__", ""))
+    return name in ("__iadd__", "__isub__", "__imul__", "__itruediv__") or (name[-1:] == "_" and name[-2:] != "__")
+
+
+def _of_a_copy(func: Any) -> Callable[..., Any]:
+    """The function, changing a copy of its first argument."""
+
+    def changed(first: Tensor, *others: Any, **named: Any) -> Any:
+        return func(first.clone(), *others, **named)
+
+    changed.__name__ = func.__name__
+    return changed
 
 
 def _body(func: types.FunctionType) -> types.FunctionType:

@@ -75,22 +75,6 @@ def test_jax_privacy_user_level(sampling: object, grid: float, epsilon: float) -
     assert pld_epsilon((MixtureSteps(4.0, shift, 10_000),), 1e-5, grid) == approx(epsilon)
 
 
-@pytest.mark.parametrize(("capacity", "epsilon"), [(512, 14.2), (560, 4.65), (600, 4.003), (700, 4.000)])
-def test_truncated_poisson(capacity: int, epsilon: float) -> None:
-    """Mini-batches cut to 1.17 times the expected size cost nothing, cut to the expected size most of the guarantee.
-
-    Cutting makes one item's presence decide over another's (arXiv 2508.15089). Training here never drops items.
-    """
-    step = privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
-        dataset_size=25_375,
-        sampling_probability=plans.Q,
-        truncated_batch_size=capacity,
-        noise_multiplier=1.7091,
-        value_discretization_interval=1e-3,
-    )
-    assert step.self_compose(5000).get_epsilon_for_delta(plans.DELTA) == pytest.approx(epsilon, rel=2e-3)
-
-
 @pytest.mark.parametrize(("sigma", "epochs", "epsilon"), [(1.3, 15, 1.1921), (1.1, 60, 3.0083), (0.7, 45, 7.1003)])
 def test_tensorflow_privacy_tutorial(sigma: float, epochs: int, epsilon: float) -> None:
     """The MNIST tutorial's numbers: integer orders, Mironov's conversion, ⌊epochs·60000/256⌋ steps."""

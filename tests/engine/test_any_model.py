@@ -379,23 +379,6 @@ def test_modules_through_which_items_go_alone(name: str, lengths: tuple[int, ...
     assert layout.alone == ("1.body",) and {"0", "1.head"} <= layout.ruled, "that module alone is slow"
 
 
-def test_dropout_where_items_go_alone_is_that_of_the_forward_pass() -> None:
-    def run(m: Any, x: Tensor) -> Tensor:
-        return F.dropout(routed(m, x), 0.5, m.training) * m.scale
-
-    experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
-    model = Headed(Code(run, gate=nn.Linear(WIDTH, 4), experts=experts, scale=nn.Parameter(torch.ones(WIDTH))))
-    inputs = sequences()
-    layout = find_layout(model, [n for n, _ in model.named_parameters()], inputs)
-    engine = ClippingEngine(FlatParameters(model.train()), layout=layout)
-    scale = engine.flat.parameters["body.scale"].requires_grad_()
-    output, tape = engine.record(inputs)
-    losses = cross_entropy(output, TARGETS)
-    (wanted,) = torch.autograd.grad(losses.sum(), scale, retain_graph=True)
-    total, _ = engine.add_recorded(tape, losses, Clip(Grouping.of_items(ITEMS), float("inf")), None)
-    assert torch.allclose(engine.flat.views(total)["body.scale"], wanted, rtol=1e-4, atol=1e-6)
-
-
 def packed(m: Any, x: Tensor) -> Tensor:
     lengths = torch.arange(1, len(x) + 1).clamp(max=x.shape[1])
     rows = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)

@@ -185,21 +185,19 @@ def test_silos_of_unequal_size_may_release_their_updates() -> None:
     assert list(failed(replace(own, mechanisms=()))) == []
 
 
-def test_a_server_whose_noise_is_too_small_fails() -> None:
-    found = algorithm("central_sub_dp")
-
-    def aggregate(server: Any, sums: Any) -> None:
-        total = sum(sums)
-        server.descend((server.add_noise(total.clone()) + total) / 2 / server.divisor)
-
-    rules = tuple(replace(rule, aggregate=aggregate) for rule in found.rounds)
-    assert any(text.startswith("noise: σ of the sum is 1.0") for text in failed(replace(found, rounds=rules)))
-
-
 def with_server(name: str, aggregate: Any) -> Algorithm:
     """The algorithm with another part of the server in all of its rounds."""
     found = algorithm(name)
     return replace(found, rounds=tuple(replace(rule, aggregate=aggregate) for rule in found.rounds))
+
+
+def test_a_server_whose_noise_is_too_small_fails() -> None:
+    def aggregate(server: Any, sums: Any) -> None:
+        total = sum(sums)
+        server.descend((server.add_noise(total.clone()) + total) / 2 / server.divisor)
+
+    found = failed(with_server("central_sub_dp", aggregate))
+    assert any(text.startswith("noise: σ of the sum is 1.0") for text in found)
 
 
 def test_a_server_that_leaves_the_model_as_it_was_fails() -> None:

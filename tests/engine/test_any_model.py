@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 import subjectdp
-from engine.oracle import Code, check_clip_sum, cross_entropy, tried_already
-from subjectdp.engine.batches import Grouping
-from subjectdp.engine.clipping import Clip, ClippingEngine
+from engine.oracle import Code, check_clip_sum, tried_already
+from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.probe import find_layout
 from subjectdp.errors import ModelError

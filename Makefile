@@ -10,7 +10,7 @@
 #   make federation-test  silos, SuperNodes and a SuperLink of Flower as processes, with TLS (installs Flower beside .venv)
 #   make mutants        plants bugs in copies of the library: a test has to kill each
 #   make fuzz           thousands of hostile archives, JSON files, texts and scenarios: read correctly or refused clearly
-#   make faults         kills, full disks, damaged files: nothing may be lost or silently wrong
+#   make faults         kills, full and read-only disks: nothing may be lost or silently wrong
 #   make docs           the docs as a site in site/, which opens without a server
 #   make architecture   draws the packages of the library and their imports into docs/extending.md
 #   make help           this text

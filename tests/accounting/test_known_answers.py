@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from dp_accounting.pld import privacy_loss_distribution
 
 from accounting import plans
 from accounting.plans import plan, sound
@@ -17,7 +16,7 @@ from subjectdp.accounting.published import group_target
 from subjectdp.accounting.renyi import SkellamMechanism, sampled_divergences
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.table1 import skellam_noise
-from subjectdp.plan.plan import Clipping
+from subjectdp.plan.plan import Clipping, PrivacyUnit, SamplingMethod
 
 approx = partial(pytest.approx, rel=1e-3)
 
@@ -35,18 +34,24 @@ MIXTURES = (
     MixtureSteps(1.0, Shift.of((0, 1, 2), (0.2, 0.6, 0.2)), 3),
     MixtureSteps(2.0, Shift.of((0, 2, 3), (0.33, 0.34, 0.33)), 2),
 )
-JAX_FIXED = unit_shift(Clipping.PER_ITEM, plans.ITEM, plans.FIXED, 1024 / 50_000, 1, 50_000)
+
+
+def jax_privacy(unit: PrivacyUnit, sampling: SamplingMethod, k: int) -> PrivacyLoss:
+    """10,000 mini-batches of 1,024 of 50,000 items, of which a user has k."""
+    return (MixtureSteps(4.0, unit_shift(Clipping.PER_ITEM, unit, sampling, 1024 / 50_000, k, 50_000), 10_000),)
 
 
 @pytest.mark.parametrize(
     ("loss", "delta", "epsilon"),
     [
         (sampled(1.5, 0.04, 2250), 1e-5, 6.76879),
-        (sampled(4.0, 1024 / 50_000, 10_000), 1e-5, 2.092456),
-        ((MixtureSteps(4.0, JAX_FIXED, 10_000),), 1e-5, 4.890110),
+        (jax_privacy(plans.ITEM, plans.POISSON, 1), 1e-5, 2.092456),
+        (jax_privacy(plans.ITEM, plans.FIXED, 1), 1e-5, 4.890110),
+        (jax_privacy(plans.SUBJECT, plans.POISSON, 2), 1e-5, 4.604547),
+        (jax_privacy(plans.SUBJECT, plans.FIXED, 2), 1e-5, 11.251446),
         (MIXTURES, 1e-6, 17.193115),
     ],
-    ids=["Opacus' example", "JAX Privacy", "JAX Privacy, fixed batches", "dp-accounting's mixtures"],
+    ids=["Opacus", "JAX Privacy", "fixed batches", "of users", "of users, fixed", "dp-accounting's mixtures"],
 )
 def test_epsilon_of_other_projects_tests_and_tutorials(loss: PrivacyLoss, delta: float, epsilon: float) -> None:
     assert epsilon_of(loss, delta) == approx(epsilon)
@@ -58,37 +63,6 @@ def test_one_gaussian_in_closed_form() -> None:
     assert epsilon_of(one, 1e-5) == pytest.approx(4.377178, abs=1e-6)
     for epsilon, sigma in ((1.0, 3.730632), (4.0, 1.081162)):
         assert calibrate_noise_multiplier(one, epsilon, 1e-5) == pytest.approx(sigma, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("sampling", "grid", "epsilon"),
-    [
-        (plans.POISSON, 1e-2, 5.000079),
-        (plans.POISSON, 1e-4, 4.604547),
-        (plans.FIXED, 1e-2, 11.488785),
-        (plans.FIXED, 1e-4, 11.251446),
-    ],
-)
-def test_jax_privacy_user_level(sampling: object, grid: float, epsilon: float) -> None:
-    """Two items a user, the same run as above, at the grid of its test and at a fine one."""
-    shift = unit_shift(Clipping.PER_ITEM, plans.SUBJECT, sampling, 1024 / 50_000, 2, 50_000)  # type: ignore[arg-type]
-    assert pld_epsilon((MixtureSteps(4.0, shift, 10_000),), 1e-5, grid) == approx(epsilon)
-
-
-@pytest.mark.parametrize(("capacity", "epsilon"), [(512, 14.2), (560, 4.65), (600, 4.003), (700, 4.000)])
-def test_truncated_poisson(capacity: int, epsilon: float) -> None:
-    """Mini-batches cut to 1.17 times the expected size cost nothing, cut to the expected size most of the guarantee.
-
-    Cutting makes one item's presence decide over another's (arXiv 2508.15089). Training here never drops items.
-    """
-    step = privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
-        dataset_size=25_375,
-        sampling_probability=plans.Q,
-        truncated_batch_size=capacity,
-        noise_multiplier=1.7091,
-        value_discretization_interval=1e-3,
-    )
-    assert step.self_compose(5000).get_epsilon_for_delta(plans.DELTA) == pytest.approx(epsilon, rel=2e-3)
 
 
 @pytest.mark.parametrize(("sigma", "epochs", "epsilon"), [(1.3, 15, 1.1921), (1.1, 60, 3.0083), (0.7, 45, 7.1003)])

@@ -103,17 +103,6 @@ def test_sound_noise(mechanism: Mechanism, noise: float) -> None:
     assert 3.96 < unit_epsilon(made, unit, every_silo=True) <= 4.0
 
 
-@pytest.mark.slow
-def test_silos_of_a_subject() -> None:
-    """σ LOCAL for one item a subject at 1, 2, 4, 8 and 16 silos."""
-    subject = replace(sound(plans.LOCAL_ITEM), claimed_unit=plans.SUBJECT)
-    found = [
-        make_plan(subject, facts(cap=1, held=held), settings(mode=plans.SOUND)).silos[0].noise_multiplier
-        for held in (1, 2, 4, 8, 16)
-    ]
-    assert found == approx([1.71, 2.30, 3.17, 4.43, 6.22], rel=3e-3)
-
-
 def test_joint_noise_over_several_steps() -> None:
     """Refused, unless each silo's own noise has to carry the guarantee."""
     with pytest.raises(PrivacyError, match="one local step"):

@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opacus.accountants.analysis import rdp
 from scipy import optimize, stats
 
 from accounting import plans
-from accounting.reference import by_dp_accounting, sampled_gaussian_event
 from subjectdp.accounting.events import unit_shift
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.privacy_report import report_text
@@ -97,20 +95,8 @@ def test_noise_on_the_average_gradient(held: int, trust: TrustModel, factor: flo
     signal = math.sqrt(held) if trust is LOCAL else 1.0  # what a subject adds up to over its silos
     assert divisor == pytest.approx(3500 * signal)
     assert total / divisor * 1.0 == pytest.approx(factor * 10.812 / 3500, rel=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("q", [0.02, 0.1, 0.5])
-def test_subsampled_releases_are_dp_accountings_and_below_opacus(q: float) -> None:
-    plan = release(sampling_probability=q)
-    sigma = plan.silos[0].noise_multiplier
-    theirs = by_dp_accounting((sampled_gaussian_event(q, sigma), 100), grid=1e-4)
-    assert theirs == pytest.approx(epsilon(plan), rel=2e-3)
-    assert 3.99 < epsilon(plan) <= 4.0
-    orders = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
-    renyi = rdp.compute_rdp(q=q, noise_multiplier=sigma, steps=100, orders=orders)
-    assert rdp.get_privacy_spent(orders=orders, rdp=renyi, delta=plans.DELTA)[0] >= epsilon(plan)
-    assert plan.silos[0].divisor == pytest.approx(3500 * q * 4 / 16)
+    drawn = release(trust, held=held, sampling_probability=0.1)
+    assert sum(silo.divisor for silo in drawn.silos) == pytest.approx(0.1 * divisor)
 
 
 @pytest.mark.parametrize(
@@ -139,15 +125,6 @@ def test_the_noise_of_silos_that_tell_it_does_not_count(
     else:
         assert f"the noise of {counted} silos stays secret" in card
         assert "the sum over the silos of each round" in card
-
-
-@pytest.mark.parametrize("q", [1.0, 0.2])
-def test_uldp_fls_account_is_that_of_a_release_of_updates_in_a_secure_sum(q: float) -> None:
-    subject = SubjectSettings(q, weights=BudgetWeights.PROPORTIONAL)
-    plan = make_plan(plans.sound(plans.ULDP_FL), facts(), settings(subject))
-    same = release(SECURE, sampling_probability=q, weights=BudgetWeights.PROPORTIONAL)
-    assert [silo.noise_multiplier for silo in plan.silos] == [silo.noise_multiplier for silo in same.silos]
-    assert epsilon(plan) == pytest.approx(4.0, abs=5e-3)
 
 
 def test_uldp_fls_trust_is_its_own() -> None:

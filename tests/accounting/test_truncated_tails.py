@@ -206,7 +206,7 @@ def people(count: int, noise: float, most: int) -> list[PrivacyLoss]:
 @pytest.mark.parametrize(("noise", "most"), [(1.5, 30), (20.0, 12)])
 def test_the_worst_of_many_is_that_of_looking_at_each(noise: float, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With little noise Rényi bounds say nothing; with much they suffice."""
-    losses, looked = people(14, noise, most), []
+    losses, looked = people(11, noise, most), []
     exact = [epsilon_of(loss, DELTA) for loss in losses]
 
     def counted(loss: PrivacyLoss, *rest: object) -> float:

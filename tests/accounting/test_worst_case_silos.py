@@ -142,15 +142,6 @@ def test_a_budget_is_spent_in_the_rounds_of_its_silos() -> None:
         assert unit_losses(each, SUBJECT, True)[0][0].steps == 40, "no proof under coins, or for drawn silos"
 
 
-def test_calibration_is_for_the_worst_real_silos() -> None:
-    """Log-normal hospitals: the noise is enough for every pair and no more than one pair needs."""
-    sizes = (100, 150, 250, 400, 900)
-    few = replace(facts(len(sizes)), items=sizes, silos_per_subject=2)
-    made = make_plan(sound(HIGRAD_V1), few, settings(mode=SOUND, batch_size=50, rounds=12))
-    assert 0.995 * 4 < unit_epsilon(made, SUBJECT, True) <= 4.0
-    assert brute_force(made, 2) == pytest.approx(4.0, rel=1e-2)
-
-
 def test_a_place_is_as_bad_as_every_silo_that_may_take_it() -> None:
     """Twelve silos whose losses vary more, and two whose rare losses are larger: each pair is bounded by the places."""
     usual = [(1.0, 1, 40.0 + n) for n in range(12)]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 from accounting import plans
+from noise.test_gaussian import fits as gaussian_fits
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition
@@ -168,7 +168,4 @@ def noise_of_a_round(plan: PrivacyPlan) -> Tensor:
 
 
 def fits(noise: Tensor, std: float) -> bool:
-    """Chi-square for the variance, at 1e-5, and Kolmogorov-Smirnov for the law, at 1e-4."""
-    low, high = stats.chi2.ppf([5e-6, 1 - 5e-6], noise.numel())
-    variance = float(noise.double().square().sum()) / std**2
-    return bool(low < variance < high) and stats.kstest(noise.numpy() / std, "norm").pvalue > 1e-4
+    return gaussian_fits(noise.double().numpy(), std)

@@ -40,18 +40,6 @@ def test_unequal_silos_and_noise_against_dp_accounting() -> None:
         _ = report.noise_multiplier
 
 
-@pytest.mark.slow
-def test_calibrated_noise_keeps_epsilon_and_little_less_does_not() -> None:
-    report = subjectdp.calibrate("capped_item_dp", FEW, CAPPED, epsilon=3.0)
-    sigma = report.noise_multiplier
-    parts = ((items_of_a_subject(q, 2, sigma), 20) for q in (0.1, 0.075))
-    assert by_dp_accounting(*parts) == pytest.approx(3.0, rel=1e-2)
-    again = subjectdp.account("capped_item_dp", FEW, CAPPED, report.noise_multipliers)
-    assert again.subject.epsilon == report.subject.epsilon <= 3.0
-    less = subjectdp.account("capped_item_dp", FEW, CAPPED, 0.98 * sigma)
-    assert less.subject.epsilon is not None and less.subject.epsilon > 3.0
-
-
 def test_calibration_for_another_unit_than_the_algorithms() -> None:
     own = subjectdp.calibrate("capped_item_dp", FEW, CAPPED, epsilon=3.0).noise_multiplier
     asked = subjectdp.calibrate("local_item_dp", FEW, CAPPED, epsilon=3.0, unit="subject")
@@ -70,12 +58,6 @@ def test_the_noise_for_an_item_where_silos_take_part_in_some_of_the_rounds() -> 
     assert 0.97e-5 < stats.binom.pmf(rounds, 30, 0.5) @ deltas <= 1e-5
     turns = replace(schedule, steps=None, sampling_probability=0.5, silo_choice="in_turn")
     assert subjectdp.calibrate("subject_release", COUNTS, turns, 2.0, unit="item").item.epsilon <= 2.0
-
-
-def test_subjects_drawn_as_one() -> None:
-    schedule = subjectdp.Schedule(rounds=20, sampling_probability=0.25)
-    report = subjectdp.account("subject_release", COUNTS, schedule, 2.0)
-    assert report.subject.epsilon == pytest.approx(by_dp_accounting((sampled(0.25, 2.0), 20)), rel=1e-2)
 
 
 def test_one_epoch_is_the_default() -> None:

@@ -215,31 +215,6 @@ def test_without_a_seed_no_two_trainings_share_their_noise() -> None:
         world(40, clip="item").engine.load_state_dict(left.engine.state_dict())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.SGD], ids=["adam", "sgd"])
-def test_training_learns_and_schedulers_work(make: Any) -> None:
-    torch.manual_seed(0)
-    inputs = torch.randn(400, 6)
-    dataset = TensorDataset(inputs, (inputs[:, 0] > 0).long())
-    model = network()
-    optimizer = make(model.parameters(), lr=0.05 if make is torch.optim.Adam else 1.0)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
-    settings = {"clip": "subject", "sample": "subjects", "noise_multiplier": 0.5, "clip_norm": 1.0}
-    people = [i // 2 for i in range(400)]
-    loop = Loop(model, 1, optimizer, data_loader=DataLoader(dataset, 40), subjects=people, settings=settings)
-    for _ in range(6):
-        for batch, targets in loop.loader:
-            optimizer.zero_grad()
-            loop.loss(loop.private(batch), targets).backward()
-            loop.optimizer.step()
-        scheduler.step()
-    loop.private.eval()
-    right = (loop.private(inputs).argmax(1) == dataset.tensors[1]).float().mean()
-    assert right > 0.85
-    assert torch.equal(model(inputs), loop.private(inputs)), "the wrapped module is the trained one"
-    assert loop.loss(loop.private(inputs), dataset.tensors[1]).item() > 0
-
-
 def test_modules_that_cannot_be_trained() -> None:
     bare = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
     for module, optimizer, message in (

@@ -226,8 +226,6 @@ def test_commands_without_the_pipelines_packages_say_what_to_install() -> None:
         refused = python("-c", WITHOUT, *arguments)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert "pip install 'subjectdp[pipeline]'" in refused.stderr and "Traceback" not in refused.stderr
-    help_ = python("-c", WITHOUT, "--help")
-    assert help_.returncode == 0 and "scenario" in help_.stdout
 
 
 # --- run: the line of progress, the command behind it, and what stops it before Snakemake starts ---

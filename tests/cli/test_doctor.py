@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def test_slurm_that_answers_and_slurm_that_does_not(tmp_path: Path, monkeypatch:
     assert found.level is Level.FAIL and "SUBJECTDP_SLURM_GPU" in found.detail
 
 
+@cache
 def validator() -> Any:
     schema = scenario_schema()
     jsonschema.Draft202012Validator.check_schema(schema)

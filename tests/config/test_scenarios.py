@@ -1,6 +1,7 @@
 """Scenarios: overlays, the order of overrides, expansion, selections, and the files that are shipped."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ EMBEDDED = ROOT / "config/scenarios/embedded.yaml"
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))
 
 
+@cache
+def shipped(file: Path) -> Scenario:
+    return load_scenario(file)
+
+
 def one_run(**content: Any) -> RunConfig:
     (run,) = load_scenario_from_mapping({"name": "test", **content}).runs
     return run
@@ -25,7 +31,7 @@ def one_run(**content: Any) -> RunConfig:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", SCENARIOS, ids=[file.stem for file in SCENARIOS])
 def test_shipped_scenario(file: Path) -> None:
-    scenario = load_scenario(file)
+    scenario = shipped(file)
     assert scenario.name == file.stem
     assert scenario.description
     assert scenario.figures
@@ -38,7 +44,7 @@ def test_shipped_scenario(file: Path) -> None:
 
 
 def test_embedded_covers_every_algorithm_and_figure() -> None:
-    scenario = load_scenario(EMBEDDED)
+    scenario = shipped(EMBEDDED)
     labels = {(run.data.dataset, run.algorithm.label) for run in scenario.runs}
     order = {"FedAvg", "LocalItemDP", "UserLDP", "LocalGroupDP", "HiGradAvgDP (v1)", "HiGradAvgDP (v3)"}
     once = {"CentralSubDP", "JointNoise", "SubjectRelease", "SubjectSampling", "CappedItemDP"}
@@ -102,10 +108,10 @@ def lying_over_embedded(tmp_path: Path, text: str) -> Scenario:
 
 
 def test_run_of_an_overlay_wins_over_datasets_algorithms_and_sweep_below(tmp_path: Path) -> None:
-    """The stranger's overlay: Adam, rate 0.001, batch 128, over a scenario that sets all three in several places."""
+    """As people write one: Adam, rate 0.001, batch 128, over a scenario that sets all three in several places."""
     training = "{batch_size: 128, optimizer: {name: adam, learning_rate: 0.001, momentum: 0.8}}"
     scenario = lying_over_embedded(tmp_path, f"name: mine\nrun: {{training: {training}}}")
-    below = load_scenario(EMBEDDED)
+    below = shipped(EMBEDDED)
     assert {b.training.optimizer.name for b in below.runs} == {"sgd", "momentum"}
     for run in scenario.runs:
         optimizer = run.training.optimizer
@@ -114,6 +120,8 @@ def test_run_of_an_overlay_wins_over_datasets_algorithms_and_sweep_below(tmp_pat
         assert run.training.batch_size == 128 or run.algorithm.name.startswith("subject_")
     assert len(scenario.runs) == len(below.runs)
     assert not set(scenario.runs_by_id) & set(below.runs_by_id)
+    shown = [[len(each.runs_of_figure(name)) for name in below.figures] for each in (below, scenario)]
+    assert shown[0] == shown[1] and min(shown[0]) < len(below.runs), "what a figure chooses below it still chooses"
 
 
 def test_another_algorithm_keeps_no_variant_and_another_model_no_parameters() -> None:
@@ -225,7 +233,7 @@ def test_path_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_run_survives_json() -> None:
     for file in SCENARIOS:
-        for run in load_scenario(file).runs[:40]:
+        for run in shipped(file).runs[:40]:
             again = RunConfig.model_validate_json(run.model_dump_json())
             assert again == run
             assert (again.run_id, again.partition_id, again.data_key) == (run.run_id, run.partition_id, run.data_key)

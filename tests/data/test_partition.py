@@ -186,16 +186,6 @@ def test_the_same_for_all_algorithms_of_a_seed_and_another_for_another_seed(prep
     assert (first.facts["seed"], other.facts["seed"]) == (0, 1)
 
 
-def test_trimming_takes_the_first_subjects_before_the_split(prepared: Path, tmp_path: Path) -> None:
-    full = make_partition(prepared, tmp_path / "full", run_of())
-    few = make_partition(prepared, tmp_path / "few", run_of({"subjects": 10}))
-    ids = pd.read_parquet(tmp_path / "few" / "subjects.parquet")["subject_id"].tolist()
-    assert ids == [f"f{index:04d}_14" for index in range(1, 10)]  # the first has one image: dropped as LEAF does
-    where_full = dict(zip(full.train_items.tolist(), full_silos(full), strict=True))
-    where_few = dict(zip(few.train_items.tolist(), full_silos(few), strict=True))
-    assert where_few.items() <= where_full.items()
-
-
 def test_facts_and_tables_against_a_plain_count(prepared: Path, tmp_path: Path) -> None:
     partition = make_partition(prepared, tmp_path, run_of(partition=CAPPED))
     groups = Counter(zip(full_silos(partition), partition.train_subjects.tolist(), strict=True))

@@ -13,7 +13,7 @@ from faults import kills
 from faults.trials import FAULTS, TRIALS, Fault, may_mount, prepare, trial
 
 KILLS = 20  # random moments, each with two signals
-SHORT = (  # name and trial: one each of processes, disks and files
+SHORT = (  # name and trial: of processes and of a disk
     ("an orphan beside its replacement", 0),
     ("disk full", 1),
     ("SIGKILL of a job", 0),

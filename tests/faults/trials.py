@@ -1,4 +1,4 @@
-"""Faults of processes, disks and files around a training, and one trial of each in a copy of the workspace.
+"""Faults of processes and disks around a training, and one trial of each in a copy of the workspace.
 
 A fault takes a workspace with prepared data and no run, the number of the trial (which varies the fault) and the
 outcome of the undisturbed run; it returns what it saw in a few words, or raises ``NotRecovered``. Recovery is by the
@@ -105,46 +105,6 @@ def read_only_results(space: Workspace, trial: int, reference: Outcome) -> str:
     return f"{folder.name} was read-only"
 
 
-def corrupt_checkpoint(space: Workspace, trial: int, reference: Outcome) -> str:
-    """The last checkpoint is truncated (0) or has a flipped bit (1), or both are damaged (2). Recovery: start again."""
-    running = space.train()
-    space.wait_for_round(ROUNDS[trial], running)
-    os.kill(space.job(), signal.SIGKILL)
-    running.wait()
-    files = sorted((space.run / "checkpoints").glob("*.safetensors"))
-    whole = [file for file in files if file.with_suffix(".json").exists()]
-    for file in whole[-1:] if trial < 2 else whole:
-        content = bytearray(file.read_bytes())
-        content[-5] ^= 4
-        file.write_bytes(content[: -100 if trial == 0 else None])
-    space.train_again(reference)
-    refused = [line for line in space.progress() if "checkpoint refused" in line]
-    wanted = [int(whole[-2].stem.removeprefix("round-"))] if trial < 2 else []
-    if resumed_after(space.run) != wanted:
-        raise NotRecovered(f"resumed after {resumed_after(space.run)} instead of {wanted}")
-    if trial < 2 and len(refused) != 1:
-        raise NotRecovered(f"{len(refused)} refusals in progress.log")
-    return f"refused, resumed after {wanted[0] if wanted else 'none: started anew'}"
-
-
-def corrupt_prepared_data(space: Workspace, trial: int, reference: Outcome) -> str:
-    """A prepared file with a flipped bit (0, times and size kept), truncated (1), or emptied (2).
-
-    Recovery: what the message says, remove the folder and start again.
-    """
-    file = space.prepared / ("features.npy", "features.npy", "labels.npy")[trial]
-    content, times = file.read_bytes(), file.stat()
-    damaged = bytearray(content)
-    damaged[len(content) // 2] ^= 16
-    file.write_bytes((bytes(damaged), content[: len(content) // 2], b"")[trial])
-    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    space.must_fail(space.train().wait(), "Remove the folder and make it again")
-    space.nothing_wrong(reference)
-    shutil.rmtree(space.prepared)
-    space.train_again(reference)
-    return f"{file.name}: refused"
-
-
 def mount(*arguments: str) -> None:
     """mount(8), in this process's own mount namespace."""
     subprocess.run(["mount", *arguments], check=True, capture_output=True, timeout=60)
@@ -179,8 +139,6 @@ FAULTS = (
     Fault("an orphan beside its replacement", orphan_and_replacement),
     Fault("disk full", disk_full, mounts=True),
     Fault("read-only results", read_only_results, mounts=True),
-    Fault("corrupt checkpoint", corrupt_checkpoint),
-    Fault("corrupt prepared data", corrupt_prepared_data),
 )
 
 

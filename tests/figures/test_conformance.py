@@ -177,14 +177,14 @@ def test_missing_inputs_are_refused_by_name(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_files_are_the_same_to_the_byte_when_made_again(made: Made, tmp_path: Path) -> None:
     for folder in ("one", "two"):
-        paths = make_figure("figure2_v3", made("figure2_v3"), tmp_path / folder)
+        paths = make_figure("beyond_noise", made("beyond_noise"), tmp_path / folder)
         assert [path.suffix for path in paths] == [".svg", ".png", ".pdf", ".csv", ".json"]
-        assert {path.name for path in paths} == {f"figure2_v3{suffix}" for suffix in SUFFIXES}
+        assert {path.name for path in paths} == {f"beyond_noise{suffix}" for suffix in SUFFIXES}
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
-    facts = json.loads((tmp_path / "one" / "figure2_v3.json").read_text())
-    table = pd.read_csv(tmp_path / "one" / "figure2_v3.csv")
-    assert [panel["letter"] for panel in facts["panels"]] == sorted(set(table["panel"])) == ["a", "b", "c"]
+    facts = json.loads((tmp_path / "one" / "beyond_noise.json").read_text())
+    table = pd.read_csv(tmp_path / "one" / "beyond_noise.csv")
+    assert [panel["letter"] for panel in facts["panels"]] == sorted(set(table["panel"])) == ["a", "b"]
 
 
 def test_a_tall_picture_is_drawn_coarser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def test_a_second_process_gives_up_and_says_who_holds_it(tmp_path: Path) -> None
 
 def test_a_second_process_waits_and_says_so(tmp_path: Path) -> None:
     path, lines = tmp_path / ".lock", list[str]()
-    with another_process(path, 1.0) as holder, owned(path, 30.0, lines.append) as waited:
+    with another_process(path, 0.4) as holder, owned(path, 30.0, lines.append) as waited:
         assert waited and holder.poll() is not None or holder.wait(10) == 0
     assert len(lines) == 1 and lines[0].startswith(f"waiting for process {holder.pid}")
 

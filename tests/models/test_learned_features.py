@@ -28,7 +28,6 @@ from subjectdp.models.handwriting import (
     STROKES_SHA256,
     TYPEFACES,
     WEIGHTS,
-    HandwritingNet,
     PublicFeatures,
     load_weights,
     upright,
@@ -102,19 +101,6 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
     load_weights.cache_clear()
     with pytest.raises(ModelError, match="to have the sha256"):
         load_weights(copy)
-
-
-def test_resident_features_are_those_of_the_used_items(tmp_path: Path) -> None:
-    prepared_folder, _ = small_world.build(tmp_path, small_world.config())
-    prepared = load_prepared(prepared_folder)
-    features = PublicFeatures(HandwritingNet, load_weights())
-    used = np.array([7, 3, 100, 3], dtype=np.int32)
-    data = DeviceDataset(prepared, CPU, FixedFeatures(features, used))
-    found, labels = data.batch(used)
-    images, wanted = DeviceDataset(prepared, CPU).batch(used)
-    torch.testing.assert_close(found, features(images), rtol=1e-4, atol=1e-5)
-    assert torch.equal(labels, wanted)
-    assert not data.batch(np.array([5]))[0].any(), "not used, not computed"
 
 
 @pytest.mark.parametrize("algorithm", ["local_item_dp", "fed_avg"])

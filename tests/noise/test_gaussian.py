@@ -133,16 +133,6 @@ def test_the_rotation_leads_no_whole_numbers_near_a_plane() -> None:
     np.testing.assert_allclose(matrix @ matrix.T, np.eye(4), atol=1e-15)
 
 
-@pytest.mark.parametrize("rotated", [False, True])
-def test_coarse_draws_show_unless_they_are_rotated(rotated: bool) -> None:
-    """Draws from a lattice of 1/8 put no number of some cells of 1/16; rotated ones fill them as normal numbers do."""
-    drawn = np.round(np.random.default_rng(0).normal(size=(4, 50_000)) * 8) / 8
-    numbers = (rotation() @ drawn if rotated else drawn)[0]
-    edges = np.arange(-16, 17) / 16
-    counts, expected = np.histogram(numbers, edges)[0], 50_000 * np.diff(stats.norm.cdf(edges))
-    assert (np.sum((counts - expected) ** 2 / expected) < stats.chi2.ppf(1 - 1e-4, 32)) == rotated
-
-
 def test_no_two_purposes_share_a_key() -> None:
     assert len({key_bytes(0, purpose, 1, 2, 3) for purpose in Purpose}) == len(Purpose)
     first = {float(numpy_generator(0, purpose, 1).random()) for purpose in Purpose}

@@ -71,17 +71,6 @@ def test_wide_noise_is_normal(wide: float) -> None:
     assert stats.kstest(sample, "norm").pvalue > 1e-4
 
 
-def test_a_rounded_gaussian_has_the_probabilities_of_wide_skellam_noise() -> None:
-    """The bound that replaces one by the other, at a variance where both can be computed: log pmf at t deviations."""
-    variance = 2.0**14
-    for deviations in (0.0, 1.0, 3.0, 6.0):
-        value = round(deviations * math.sqrt(variance))
-        exact = float(stats.skellam(variance / 2, variance / 2).logpmf(value))
-        low, high = stats.norm.logcdf(np.array([-value - 0.5, -value + 0.5]) / math.sqrt(variance))
-        rounded = high + math.log1p(-math.exp(low - high))
-        assert abs(exact - rounded) <= (deviations**4 / 24 + 1) / variance
-
-
 def test_noise_of_several_silos_is_skellam_of_the_sum_of_variances() -> None:
     parts = [skellam(variance, SIZE, generator("silo", i)) for i, variance in enumerate((1.0, 2.5, 0.5, 4.0))]
     assert fits(np.sum(parts, axis=0), 8.0)

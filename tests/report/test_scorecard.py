@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from opacus.accountants import RDPAccountant
-from opacus.accountants.analysis import rdp as opacus_rdp
-from scipy.optimize import brentq
 
 from figures.fake_runs import Fake, collected, grid
 from subjectdp.accounting.gaussian import gdp_epsilon
@@ -123,7 +120,7 @@ def test_small_real_data_decide_orders_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_generated_data_decide_nothing(tmp_path: Path) -> None:
-    found = evidence(tmp_path, grid(ALL, ["femnist", "shakespeare"], [0, 1, 2], rounds=12))
+    found = evidence(tmp_path, grid(ALL, ["femnist", "shakespeare"], [0, 1], rounds=12))
     table = scorecard(list(TARGETS.values()), found)
     trained = table[table["seeds"] > 0]
     assert len(trained) > 20
@@ -241,7 +238,10 @@ def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     assert table.loc["v3-claim-user", "value"] == pytest.approx(0.858, abs=5e-3), "σ of Theorem 3.11"
     claim = table.loc["v1-claim-user"]
     assert claim["epsilon_published"] == pytest.approx(4.0, rel=1e-3), "calibration stops within that"
-    assert claim["epsilon_sound"] > 4.0 and claim["value"] == claim["epsilon_sound"]
+    any_two = gdp_epsilon(2 * math.sqrt(100 * 50) / 81.89, 1e-5)  # 2C in all steps, under Opacus' noise
+    assert claim["value"] == claim["epsilon_sound"] == pytest.approx(any_two, abs=0.01)
+    assert claim["epsilon_lower"] == pytest.approx(any_two, abs=0.01)
+    assert "with that by PLD: ε 9.085" in claim["note"], "which asks for less noise"
     verdicts = card(only(accounting=table.reset_index()), *ids)["verdict"]
     assert verdicts[ids].tolist() == ["reproduced"] * 3 + ["refuted", "reproduced", "differs"]
 
@@ -312,27 +312,6 @@ def test_what_accounting_cannot_answer_is_refused(tmp_path: Path) -> None:
     assert not is_accounted(joint)
     with pytest.raises(DataError, match="accounting"):
         write_paper_accounting([joint], tmp_path / "a.parquet")
-
-
-def test_claims_have_the_noise_of_opacus_and_plds_beside_it(tmp_path: Path) -> None:
-    """The subject-level papers used Opacus' RDP accountant, which asks for 6 to 7 % more noise than PLD."""
-    table = write_paper_accounting([TARGETS["v1-claim-user"]], tmp_path / "a.parquet", tmp_path)
-    (row,) = table.to_dict("records")
-    orders = list(RDPAccountant.DEFAULT_ALPHAS)
-    steps = 100 * 50  # R rounds of an epoch
-
-    def claimed(sigma: float) -> float:
-        divergences = opacus_rdp.compute_rdp(q=1.0, noise_multiplier=sigma, steps=steps, orders=orders)
-        return float(opacus_rdp.get_privacy_spent(orders=orders, rdp=divergences, delta=1e-5)[0])
-
-    sigma = brentq(lambda value: claimed(value) - 4, 50, 200)
-    assert row["epsilon_published"] == pytest.approx(4, abs=5e-3)
-    # any two users: 2C, in all 5,000 steps, whatever the sizes of subjects
-    any_two = gdp_epsilon(2 * math.sqrt(steps) / sigma, 1e-5)
-    assert sigma == pytest.approx(81.9, rel=0.01)
-    assert row["epsilon_lower"] == pytest.approx(any_two, abs=0.01)
-    assert row["epsilon_sound"] == pytest.approx(any_two, abs=0.01)
-    assert "with that by PLD: ε 9.085" in row["note"]
 
 
 def test_the_bounds_of_the_audit_are_those_of_its_page() -> None:

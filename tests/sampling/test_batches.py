@@ -222,12 +222,6 @@ def test_a_round_has_coins_of_its_own_and_so_has_a_place() -> None:
     assert not np.array_equal(chosen(60, 0.5, 1), chosen(60, 0.5, 1, seed=1))
 
 
-def test_the_number_of_subjects_is_binomial() -> None:
-    sizes = np.array([chosen(200, 0.15, r).sum() for r in range(1, 2001)])
-    assert abs(sizes.mean() - 30) < 5 * np.sqrt(200 * 0.15 * 0.85 / 2000)
-    assert sizes.var() == pytest.approx(200 * 0.15 * 0.85, rel=0.15)
-
-
 def test_all_items_of_the_chosen_and_of_nobody_else() -> None:
     owners = np.array([0, 0, 1, 3, 3, 3], np.int32)
     found = items_of_subjects(owners, np.array([True, False, True, True]), None, StepKey(0, 1, 0, 0))

@@ -3,6 +3,12 @@
 import pytest
 
 from subjectdp.training import run
+from training import small_world
+
+
+@pytest.fixture(autouse=True)
+def models_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_world.try_models_once(monkeypatch)
 
 
 @pytest.fixture

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from torch import nn
 
 from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content, subjects_in_order
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
+from subjectdp.training import build as build_module
 from subjectdp.training.run import train_run
 
 SUBJECTS, ITEMS = 6, 40
@@ -58,6 +60,22 @@ def train(folder: Path, name: str, run: dict[str, Any], report: Callable[[str], 
     prepared, partition = build(folder, run)
     train_run(run, prepared, partition, folder / name, folder / "cache", report)
     return folder / name
+
+
+TRIED: dict[str, list[str]] = {}  # by model and device
+
+
+def try_models_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trial of a model takes a third of a training in this world: it is made once a session."""
+    check = build_module.check_model
+
+    def tried(model: nn.Module, *items: Any) -> list[str]:
+        key = f"{next(model.parameters()).device} {model}"
+        if key not in TRIED:
+            TRIED[key] = check(model, *items)
+        return TRIED[key]
+
+    monkeypatch.setattr(build_module, "check_model", tried)
 
 
 class KilledError(Exception):

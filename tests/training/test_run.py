@@ -7,16 +7,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from safetensors.torch import load_file
 from torch import Tensor
 
 from algorithms import tiny
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config.run import RunConfig
 from subjectdp.engine.probe import TRIED
-from subjectdp.errors import ModelError, PrivacyError, SubjectDPError
+from subjectdp.errors import DataError, ModelError, PrivacyError, SubjectDPError
 from subjectdp.models.image import SmallCNN
 from subjectdp.plan.plan import AccountingMode
+from subjectdp.training.run import train_run
 from subjectdp.training.silo_step import SiloStep
 from training import small_world
 
@@ -84,31 +84,6 @@ def test_a_model_that_mixes_items_in_large_mini_batches_alone_is_refused(
 
 
 @pytest.mark.slow
-def test_a_run_is_bit_identical_and_seeds_differ(tmp_path: Path) -> None:
-    first, _ = run(tmp_path, "first")
-    again, _ = run(tmp_path, "again")
-    other, _ = run(tmp_path, "other", seed=1)
-    one, two, three = (load_file(folder / "model.safetensors") for folder in (first, again, other))
-    assert all(bool((one[name] == two[name]).all()) for name in one)
-    assert not any(bool((one[name] == three[name]).all()) for name in one)
-    drop = ["train_seconds"]
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(first / "rounds.parquet").drop(columns=drop),
-        pd.read_parquet(again / "rounds.parquet").drop(columns=drop),
-    )
-
-
-@pytest.mark.slow
-def test_algorithms_of_a_seed_share_partition_and_sampling(tmp_path: Path) -> None:
-    frames = []
-    for name in ("fed_avg", "local_item_dp", "higrad_avg_dp:v1"):
-        output, _ = run(tmp_path, name.replace(":", "-"), algorithm=name, privacy={"horizontal": "steps_times_s"})
-        frames.append(pd.read_parquet(output / "steps.parquet")[["round", "silo", "step", "items", "subjects"]])
-    pd.testing.assert_frame_equal(frames[0], frames[1])
-    pd.testing.assert_frame_equal(frames[0], frames[2])
-
-
-@pytest.mark.slow
 def test_some_of_the_silos(tmp_path: Path) -> None:
     training = {"rounds": 5, "batch_size": 8, "silos_per_round": 2, "evaluate_every": 2}
     output, _ = run(tmp_path, "run", training=training)
@@ -130,9 +105,20 @@ def test_errors_come_before_training(tmp_path: Path, changes: dict[str, Any], me
     assert not (tmp_path / "run").exists()
 
 
+def test_data_that_were_changed_are_not_trained_on(tmp_path: Path) -> None:
+    """A bit of the features, which no size tells."""
+    config = small_world.config()
+    features = small_world.build(tmp_path, config)[0] / "features.npy"
+    content = features.read_bytes()
+    features.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DataError, match="features.npy is truncated or was changed"):
+        train_run(config, features.parent, tmp_path / "partition-0", tmp_path / "run", None)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["local_item_dp", "higrad_avg_dp:v3", "subject_release"])
-@pytest.mark.parametrize("part", [0.0, 0.8])
+@pytest.mark.parametrize(
+    ("name", "part"), [("local_item_dp", 0.0), ("higrad_avg_dp:v3", 0.8), ("subject_release", 0.8)]
+)
 def test_an_algorithm_that_forgets_noise_ends_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, part: float
 ) -> None:

@@ -1,6 +1,7 @@
 """Secure noise: a secret of the operating system for each run, kept nowhere, private while the run lasts."""
 
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -64,10 +65,10 @@ def test_a_checkpoint_without_its_secret_is_not_continued(tmp_path: Path) -> Non
         "shown": lambda path: path.chmod(0o644),
         "short": lambda path: path.write_bytes(b"short"),
     }
+    stopped = killed(tmp_path, "stopped")
+    assert list((stopped / "checkpoints").glob("*.json"))
     for name, damage in damages.items():
-        folder = killed(tmp_path, name)
-        assert list((folder / "checkpoints").glob("*.json"))
-        damage(folder / "checkpoints" / SECRET)
+        damage(shutil.copytree(stopped, tmp_path / name) / "checkpoints" / SECRET)
         assert resumed_after(train(tmp_path, name)) == []
 
 

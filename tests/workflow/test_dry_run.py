@@ -135,7 +135,6 @@ def slurm_dry_run(project, **settings: str) -> list[tuple[str, str]]:
     ("styles", "partitions", "asked"),
     [
         ("gpu", "big", ("gpu=1", "slurm_partition=big")),
-        ("gres=gpu:a100:1", "big", ("gres=gpu:a100:1", "slurm_partition=big")),
         ("gpu:t4;gpu:a100;gpu:h100", "a;b;c", ("gpu_model=t4", "slurm_partition=a")),  # of short runs
     ],
 )

@@ -233,6 +233,7 @@ class Uses(TorchFunctionMode):
         self._shared = {id(tensor): tensor for tensor in constants}
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self._ragged: dict[int, tuple[Tensor, Set[int]]] = {}
+        self._read = False  # Python has read numbers of the data
         self._uses: list[_Use] = []
         self._derived: list[_Derived] = []
         self._by_items: dict[Key, Callable[[Places, int], tuple[list[Any], TreeSpec]]] = {}
@@ -273,7 +274,10 @@ class Uses(TorchFunctionMode):
         also where it was one number for all items that were seen."""
         sizes = {n for each in _tensors(args) for n in self._ragged.get(id(each), (each, ()))[1]}
         made = list(_tensors(output))
-        sizes |= {each.shape[0] for each in made if _picks(func, args)}
+        if getattr(func, "__name__", "") in _READING:
+            self._read = self._read or not self.is_shared(args[0])
+        if _picks(func, args) or (self._read and getattr(func, "__name__", "") in _JOINING):
+            sizes |= {each.shape[0] for each in made if each.dim()}
         for each in made:
             if own := sizes & set(each.shape):
                 self._ragged[id(each)] = each, own
@@ -426,6 +430,7 @@ _RAGGED = "Expected a model that keeps its items apart: how many rows '{}' sees 
 _ONE_FOR_ALL = "Expected a model that keeps its items apart: the output of '{}' is one for all items."
 
 
+_READING, _JOINING = ("tolist", "item", "__int__", "__index__"), ("cat", "concat", "concatenate")
 _PICKING = ("nonzero", "argwhere", "masked_select", "_pack_padded_sequence")
 
 

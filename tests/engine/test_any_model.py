@@ -428,6 +428,30 @@ def test_what_is_not_supported_is_refused_and_never_ends_bare(body: Any) -> None
         subjectdp.clip_sum(Headed(body()), inputs, TARGETS, 1.0)
 
 
+def without_padding(m: Any, x: Tensor) -> Tensor:
+    valid = x.abs().sum(2) > 0
+    hidden = torch.zeros_like(x)
+    hidden[valid] = torch.tanh(F.linear(m.layer(x[valid]), m.matrix))
+    return hidden
+
+
+def joined(m: Any, x: Tensor) -> Tensor:
+    lengths = (x.abs().sum(2) > 0).sum(1).tolist()
+    rows = torch.cat([row[:length] for row, length in zip(x, lengths, strict=True)])
+    return torch.stack([part.sum(0) for part in torch.tanh(m.layer(rows) @ m.matrix).split(lengths)]).unsqueeze(1)
+
+
+@pytest.mark.parametrize("body", [without_padding, joined])
+@pytest.mark.parametrize("rows", [STEPS, 1])
+def test_rows_that_values_choose_are_not_split_evenly(rows: int, body: Any) -> None:
+    """The items tried have equally many. With the other one the rows are a multiple of the items: 36 or 12."""
+    model, inputs = Headed(Code(body, layer=square(), matrix=parameter(WIDTH, WIDTH))), sequences()
+    inputs[:, rows:] = 0.0
+    inputs[3] = torch.randn(STEPS, WIDTH)
+    inputs[3, 1 if rows > 1 else STEPS :] = 0.0
+    check_clip_sum(model, inputs, TARGETS)
+
+
 def minor(m: Any, x: Tensor) -> Tensor:
     """A factor of each position, folded with the items second: alike wherever no position is masked."""
     mask = (x.abs().sum(2) > 0).float().t().reshape(-1, 1)

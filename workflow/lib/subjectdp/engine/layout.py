@@ -199,6 +199,7 @@ def _watched(layers: Mapping[str, nn.Module], uses: Uses) -> Iterator[Counter[st
         place = int(isinstance(module, nn.RNNBase) and not module.batch_first)
         given = [*inputs, *(each for each in options.values() if each is not None)]
         alone = len(given) == 1 and isinstance(given[0], Tensor) and not uses.is_shared(given[0])
+        alone = alone and not uses.is_ragged(given[0])
         runs[name] += 1 if alone and given[0].shape[place : place + 1] == (uses.items,) else 2
         uses.inside.append(name)
         try:

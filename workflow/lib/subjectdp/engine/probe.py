@@ -99,10 +99,16 @@ def check_others_stay(run: Callable[[Tensor], list[Tensor]], items: int) -> None
                     )
 
 
+def _two_of(items: int) -> Tensor:
+    """Positions of two items, if possible none of :func:`tried_positions`: the longest of all is seldom one of two."""
+    others = sorted({*range(items)} - {*tried_positions(items)}) or [0]
+    return torch.tensor([others[0], others[-1] if len(others) > 1 else items - 1])
+
+
 def check_among_few(run: Callable[[Tensor], Tensor], items: int) -> None:
     """A few items by themselves must get what they get among all: of mini-batches of one size alone nobody sees what
     their size changes. ``run`` gives one tensor, else as of :func:`check_others_stay`. Raises ModelError."""
-    few = torch.tensor(tried_positions(items))
+    few = _two_of(items)
     with _generators_kept():
         alone, again, among = run(few), run(few), run(torch.arange(items))[few]
     alone, again, among = (each.detach().nan_to_num(0.0, 0.0, 0.0) for each in (alone, again, among))
@@ -133,7 +139,7 @@ def check_batch(engine: ClippingEngine, inputs: Inputs, targets: Any = None) -> 
 def _check_gradients(engine: ClippingEngine, inputs: Inputs, targets: Any, item_loss: ItemLoss) -> None:
     """A few items' gradients among all beside those by themselves: of mini-batches of one size alone nobody sees what
     their size changes, or whose a function's rows are where other items have other numbers of them."""
-    few = torch.tensor(tried_positions(number_of(inputs)))
+    few = _two_of(number_of(inputs))
     with _generators_kept():
         some = taken(inputs, few)
         model = _without_dropout(copied(engine.flat.model).train(engine.flat.model.training), some)

@@ -104,6 +104,7 @@ class Seen(NamedTuple):
     arguments: list[Tensor | None]
     outputs: list[Tensor | None]
     shared: set[int]  # which arguments depend on no item
+    ragged: bool  # values of the data say how many rows there are
 
 
 Places = tuple[list[Place | None], list[Place | None]]
@@ -231,6 +232,8 @@ class Uses(TorchFunctionMode):
         self._values = {id(value.tensor): value for value in self.roots}
         self._shared = {id(tensor): tensor for tensor in constants}
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self._ragged: dict[int, tuple[Tensor, Set[int]]] = {}
+        self._read = False  # Python has read numbers of the data
         self._uses: list[_Use] = []
         self._derived: list[_Derived] = []
         self._by_items: dict[Key, Callable[[Places, int], tuple[list[Any], TreeSpec]]] = {}
@@ -240,6 +243,12 @@ class Uses(TorchFunctionMode):
         if isinstance(func, types.FunctionType) and func.__globals__ is vars(F):  # not the pools, which look up others
             with self:  # its parts are seen
                 return _body(func)(*args, **kwargs)
+        output = self._followed(func, args, kwargs)
+        if self.places is None:
+            self._keep_ragged(func, args, output)
+        return output
+
+    def _followed(self, func: Any, args: Any, kwargs: Any) -> Any:
         given = list(_tensors((args, kwargs)))
         known = all(map(self.is_shared, given))
         if not any(id(each) in self._values for each in given):
@@ -259,6 +268,23 @@ class Uses(TorchFunctionMode):
             return (self._derive if known else self._use)(_of_a_copy(func), arguments, spec, values, names)
         changed, arguments[0] = arguments[0], arguments[0].clone()  # a use keeps its arguments as they are
         return changed.copy_(self._use(_of_a_copy(func), arguments, spec, values, names))
+
+    def _keep_ragged(self, func: Any, args: Any, output: Any) -> None:
+        """Marks outputs with as many rows as some values of the data say: how many are whose is another in each pass,
+        also where it was one number for all items that were seen."""
+        sizes = {n for each in _tensors(args) for n in self._ragged.get(id(each), (each, ()))[1]}
+        made = list(_tensors(output))
+        if getattr(func, "__name__", "") in _READING:
+            self._read = self._read or not self.is_shared(args[0])
+        if _picks(func, args) or (self._read and getattr(func, "__name__", "") in _JOINING):
+            sizes |= {each.shape[0] for each in made if each.dim()}
+        for each in made:
+            if own := sizes & set(each.shape):
+                self._ragged[id(each)] = each, own
+
+    def is_ragged(self, tensor: Tensor) -> bool:
+        """Whether values of the data say how many rows a tensor has."""
+        return id(tensor) in self._ragged
 
     def _derive(
         self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value], names: tuple[str, ...]
@@ -306,7 +332,8 @@ class Uses(TorchFunctionMode):
         versions = [each._version for each in kept if isinstance(each, Tensor)]
         if self.places is None:
             shared = {n for n, each in enumerate(arguments) if n in values or id(each) in self._shared}
-            self.seen[key] = Seen(_copies(kept), _copies([outputs[n] for n in which]), shared)
+            ragged = any(self.is_ragged(each) for each in _tensors(arguments))
+            self.seen[key] = Seen(_copies(kept), _copies([outputs[n] for n in which]), shared, ragged)
             if func not in _FACTORS:
                 self._by_items[key] = partial(_one_by_one, func, kept, spec)
             return tree_unflatten(outputs, shape)
@@ -399,7 +426,21 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 
 _CHANGED = "Expected a model that treats items one by one: in '{}' one item changes what others see."
+_RAGGED = "Expected a model that keeps its items apart: how many rows '{}' sees depends on their values."
 _ONE_FOR_ALL = "Expected a model that keeps its items apart: the output of '{}' is one for all items."
+
+
+_READING, _JOINING = ("tolist", "item", "__int__", "__index__"), ("cat", "concat", "concatenate")
+_PICKING = ("nonzero", "argwhere", "masked_select", "_pack_padded_sequence")
+
+
+def _picks(func: Any, args: Any) -> bool:
+    """Whether values of its arguments say how many rows a function gives."""
+    name, masks = getattr(func, "__name__", ""), (torch.bool, torch.uint8)
+    if name == "__getitem__":
+        return any(each.dtype in masks and each.dim() for each in _tensors(args[1]))
+    counted = {"where": len(args) == 1, "repeat_interleave": any(isinstance(each, Tensor) for each in args[1:])}
+    return name in _PICKING or "unique" in name or counted.get(name, False)
 
 
 def _in_place(func: Any) -> bool:
@@ -446,6 +487,8 @@ def learned(fewer: Uses, more: Uses, moved: Uses) -> dict[Key, Places]:
 
 def _places(key: Key, passes: list[Seen], fewer: int, more: int) -> Places:
     """Where one place is possible, that one; else that of a tensor beside it whose dimension has the same size."""
+    if passes[1].ragged:
+        raise NotFollowed(_RAGGED.format(key), key.parameters)
     tensors = list(zip(*([*seen.arguments, *seen.outputs] for seen in passes), strict=True))
     possible = [_possible(key, values, fewer, more) for values in tensors]
     sizes = [values[1].shape[each[0].dim] if each else 0 for each, values in zip(possible, tensors, strict=True)]

@@ -18,13 +18,11 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from subjectdp.api.accounting import account, calibrate, mechanism
-from subjectdp.api.collated import BatchCheck, places_to_try, tried_batch
 from subjectdp.api.counts import Counts
-from subjectdp.api.loader import PrivateLoader, Sampler, check_loader
+from subjectdp.api.loader import BatchCheck, PrivateLoader, Sampler, check_loader, places_to_try, tried_batch
+from subjectdp.api.private_loss import ItemLosses, PrivateLoss
 from subjectdp.api.private_step import (
-    ItemLosses,
     PlainPassGuard,
-    PrivateLoss,
     PrivateModule,
     PrivateStep,
     check_processes,

@@ -1,17 +1,12 @@
 """One private step at a time: draw, forward, loss, backward with noise, optimizer.step(). No other order releases."""
 
-import copy
-import dis
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from logging import Logger
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -19,7 +14,18 @@ from torch._compile import _disable_dynamo  # torch.compile stays out of what it
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
-from subjectdp.engine.batches import Call, Part, autocast_on, leaves_of, number_of, of_items, taken, tensors_in
+from subjectdp.api.watched import Watched
+from subjectdp.engine.batches import (
+    Call,
+    Part,
+    autocast_on,
+    leaves_of,
+    number_of,
+    of_items,
+    shapes_of,
+    taken,
+    tensors_in,
+)
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
 from subjectdp.engine.layout import refuse_by_name
 from subjectdp.engine.probe import check_among_few, check_batch, check_others_stay
@@ -104,7 +110,7 @@ class PrivateStep:
             )
         self._draw, self._batch = draw, tensors_in(batch)
         self._loaded = [each._version for each in self._batch]
-        self._settings, self._read = self._module_now(), _Settings(self._criterion)
+        self._settings, self._read = self._module_now(), Watched(self._criterion)
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -133,14 +139,14 @@ class PrivateStep:
             else:
                 output = self._in_parts(inputs, self._draw.parts)
                 self._settings = self._module_now()
-        self._output, self._read = output, _Settings(self._criterion)  # the engine's own calls may have changed it
+        self._output, self._read = output, Watched(self._criterion)  # the engine's own calls may have changed it
         self._own = [each for each in tensors_in(output) if each.requires_grad]
         self._versions = [each._version for each in self._own]
         return output
 
-    def _module_now(self) -> "_Settings":
+    def _module_now(self) -> Watched:
         model = self.engine.flat.model
-        return _Settings({"": model, "hooks": _hooks(model)})
+        return Watched({"": model, "hooks": _hooks(model)})
 
     def _check_criterion(self) -> None:
         remedy = "it may have been read from the items. Change it before a batch is drawn, or weigh items alone."
@@ -164,7 +170,7 @@ class PrivateStep:
             if [piece.shape[:1] for piece in each] != sizes:
                 raise ModelError(
                     "Expected outputs with their items in the first dimension where a mini-batch goes in parts, got "
-                    f"{_shapes(pieces[0])}: return them so, or raise batch_size."
+                    f"{shapes_of(pieces[0])}: return them so, or raise batch_size."
                 )
             joined = torch.cat(each)[order.to(each[0].device)]
             return joined.requires_grad_() if joined.is_floating_point() else joined
@@ -453,252 +459,6 @@ class PrivateModule(nn.Module):
         )
 
 
-class PrivateLoss:
-    """The mean loss of a batch, whose ``backward()`` gives each parameter its noisy gradient."""
-
-    def __init__(self, step: PrivateStep) -> None:
-        self._step = step
-
-    @_disable_dynamo
-    def __call__(self, outputs: Any, targets: Any) -> Tensor:
-        """The mean of the items' losses, a number. It is not private: show it to nobody who may not see the data."""
-        step = self._step
-        trained = any(each.requires_grad for each in tensors_in(outputs))
-        if not (step.busy and step.engine.flat.model.training and trained):
-            plain: Tensor = step.engine.losses(outputs, targets).detach().mean()
-            return plain.as_subclass(PlainMean)
-        losses = step.losses(outputs, targets)
-        if not losses.detach().isfinite().all():
-            text = "Losses of items are not finite: such items add nothing to a step but its noise."
-            warnings.warn(text, stacklevel=2)
-        mean: Tensor = _Backward.apply(losses.detach().mean(), step, [losses], *step.parameters)  # type: ignore[no-untyped-call]
-        return mean.as_subclass(PrivateMean)
-
-
-class _Backward(torch.autograd.Function):
-    """The mean loss; its backward pass is the step's, scaled before clipping as the loop scaled the loss."""
-
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, step: PrivateStep, losses: list[Tensor], *parameters: Tensor) -> Tensor:
-        ctx.step, ctx.losses = step, losses  # in a list: autograd must not see them
-        return mean.clone()
-
-    @staticmethod
-    @_disable_dynamo
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        ctx.step.check_factor(float(gradients[0]))
-        with torch.enable_grad():
-            losses = ctx.losses[0] * gradients[0]
-        return (None, None, None, *ctx.step.backward(losses))
-
-
-_SUMS = {"add", "sub", "rsub", "neg", "negative", "iadd", "isub", "radd"}
-_FACTORS = {"mul", "rmul", "div", "truediv", "true_divide", "imul", "itruediv", "multiply", "divide"}
-_OF_ONE_NUMBER = {"mean", "sum", "float"}  # as in loops around losses of items
-_OF_THE_GRAPH = {"backward", "grad", "get", "register_hook", "retain_grad"}
-
-
-class PrivateMean(Tensor):
-    """The mean loss: one number may scale it in all steps, terms without items be added, and ``backward()`` is private.
-
-    Any other function of it gives a number to look at, without gradient: a factor that depends on the items' losses, as
-    in ``loss ** 2``, would be a bound that depends on the data.
-    """
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, kwargs = func.__name__.strip("_"), kwargs or {}
-        if name in _SUMS | _FACTORS:
-            private = sum(isinstance(each, cls) for each in args)
-            if private > 1 or (name in _FACTORS and sum(isinstance(each, Tensor) for each in args) > 1):
-                raise PrivacyError(
-                    "Expected the private loss to be multiplied by a number, or added to a term without items. A "
-                    "tensor's value may depend on the items (that of a GradScaler is not needed): use float(factor)."
-                )
-        elif func.__name__ in _OF_ONE_NUMBER and len(args) == 1 and not kwargs:
-            return args[0]
-        elif name not in _OF_THE_GRAPH:
-
-            def plain(each: Any) -> Any:
-                return each.detach().as_subclass(Tensor) if isinstance(each, cls) else each
-
-            with torch._C.DisableTorchFunctionSubclass():
-                result = func(*tree_map(plain, args), **kwargs)
-            return result.as_subclass(ChangedMean) if isinstance(result, Tensor) else result
-        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-
-
-class PlainMean(Tensor):
-    """The mean loss of a pass that no private step can train on; ``backward()`` says why."""
-
-    reason = (
-        "Expected the loss of a training pass for a batch of the private loader. A model in eval mode, as "
-        "from_pretrained returns it, or under no_grad has none: call model.train() before the loop."
-    )
-
-    def backward(self, *args: Any, **kwargs: Any) -> None:
-        raise PrivacyError(self.reason)
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(each, PrivateMean) for each in types):
-            return NotImplemented  # left to that class
-        with torch._C.DisableTorchFunctionSubclass():
-            plain = tree_map(lambda each: each.as_subclass(Tensor) if isinstance(each, cls) else each, args)
-            result = func(*plain, **(kwargs or {}))
-        return result.as_subclass(cls) if func.__name__.strip("_") in _SUMS | _FACTORS else result
-
-
-class ChangedMean(PlainMean):
-    """Another function of the private loss than a multiple; ``backward()`` says why it has no gradient."""
-
-    reason = (
-        "Expected the private loss times one number, plus terms without items, before backward(): another function of "
-        "it, such as a power or a minimum, weighs an item by the others' losses. Put it into the criterion."
-    )
-
-
-def _unreduced(criterion: Any) -> tuple[Any, str | None]:
-    """The criterion that returns losses, and the reduction that it had."""
-    criterion = getattr(criterion, "_orig_mod", criterion)  # what torch.compile wraps: it would change the user's own
-    if isinstance(criterion, nn.Module) and any(each.requires_grad for each in criterion.parameters()):
-        raise ModelError("Expected a criterion without parameters to train: make them the module's, or freeze them.")
-    if (reduction := getattr(criterion, "reduction", None)) is not None:
-        criterion = copy.copy(criterion)
-        try:
-            criterion.reduction = "none"
-        except (AttributeError, RuntimeError) as problem:  # of torch.jit
-            raise ModelError(f"Expected a criterion whose reduction can be set to none: {problem}.") from problem
-    return criterion, reduction
-
-
-_PLAIN = {bool, int, float, str, type(None)}
-_LARGE = 1000  # entries of a container or an array: a longer one is told by its identity
-_OF_TORCH = frozenset(vars(nn.Module()))
-_LOOKED_INTO = (nn.Module, FunctionType, MethodType, partial, list, tuple, set, dict)
-
-
-class _Settings:
-    """What a loop may change of a module or a criterion: numbers, words, arrays and tensors.
-
-    Attributes and buffers, also in containers and objects, and what functions read: closures and globals.
-    """
-
-    def __init__(self, owner: Any) -> None:
-        self.owner, self._found = owner, dict[str, Any]()
-        self._alive = dict[int, Any]()  # kept: identities are of what is there
-        self._add("", owner)
-
-    def check(self, expected_: str, remedy: str) -> None:
-        """Raises PrivacyError that names what has been changed, if anything has."""
-        now = _Settings(self.owner)._found
-        if self._found != now:
-            name = next(each for each in self._found | now if self._found.get(each, ...) != now.get(each, ...))
-            raise PrivacyError(f"Expected {expected_}, {name!r} was changed since: {remedy}")
-
-    def _add(self, name: str, value: Any, inside: bool = False) -> None:
-        if type(value) in _PLAIN:
-            self._found[name] = value
-            return
-        known = id(value) in self._alive
-        self._alive[id(value)] = value
-        if isinstance(value, Tensor):
-            self._found[name] = id(value), None if value.is_inference() else value._version
-        elif isinstance(value, np.ndarray):
-            self._found[name] = id(value), value.tobytes() if value.size <= _LARGE else None
-        elif known or (parts := _parts(value, inside)) is None:
-            self._found[name] = id(value)
-        else:
-            inside = inside or not isinstance(value, _LOOKED_INTO)
-            for key, each in parts:
-                self._add(".".join(filter(None, (name, str(key)))), each, inside)
-
-
-def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:
-    """What a value holds, of a function what it reads; None where it is not looked into, as an object in another."""
-    if isinstance(value, nn.Module):
-        return [pair for name, each in value.named_modules() for pair in _of_module(name, each)]
-    if isinstance(value, FunctionType):
-        if str(value.__module__).startswith("torch"):
-            return None
-        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-        held = [(name, cell.cell_contents) for name, cell in cells if cell != CellType()]
-        return [*held, *((name, value.__globals__.get(name)) for name in _globals_read(value.__code__))]
-    if isinstance(value, MethodType):
-        return [("", value.__self__), (value.__name__, value.__func__)]
-    if isinstance(value, partial):
-        return [("", value.func), *enumerate(value.args), *value.keywords.items()]
-    if isinstance(value, list | tuple | set):
-        return enumerate(value) if len(value) <= _LARGE else None
-    if isinstance(value, ModuleType | Logger):  # a logger keeps what it was asked
-        return None
-    own = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-    if not isinstance(own, dict) or len(own) > _LARGE or (inside and own is not value):
-        return None
-    return own.items()
-
-
-def _of_module(name: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
-    own = {key: each for key, each in vars(module).items() if key not in _OF_TORCH and key != "forward"}
-    own |= {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
-    for key, each in {**own, "forward": getattr(type(module), "forward", None)}.items():
-        yield f"{name}.{key}" if name else key, each
-
-
 def _hooks(model: nn.Module) -> list[Any]:
     every = ((*each._forward_pre_hooks.values(), *each._forward_hooks.values()) for each in model.modules())
     return [hook for some in every for hook in some if not isinstance(hook, PlainPassGuard)]
-
-
-@lru_cache(maxsize=1024)
-def _globals_read(code: CodeType) -> list[str]:
-    inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in _globals_read(each)]
-    return inner + [each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
-
-
-def _of_each(values: Tensor, targets: Any, ignored: int | None, reduction: str) -> Tensor:
-    own = values.flatten(1)
-    read = own.shape[1] if ignored is None else (targets != ignored).flatten(1).sum(1).clamp_min(1)
-    return own.sum(1) if reduction in ("sum", "batchmean") else own.sum(1) / read
-
-
-class ItemLosses:
-    """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
-
-    An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``; those
-    at the criterion's ``ignore_index`` are left out. ModelError for a criterion that has parameters to train;
-    PrivacyError, at a call, for a module that was changed.
-    """
-
-    def __init__(self, criterion: Any) -> None:
-        self.criterion = criterion
-        self._made = _Settings(criterion if isinstance(criterion, nn.Module) else None)
-        self._of_items, self._reduction = _unreduced(criterion)
-
-    def __call__(self, outputs: Any, targets: Any) -> Tensor:
-        remedy = "it may have been read from the items. Make a new engine, or weigh each item by itself."
-        self._made.check("the criterion that make_private was given", remedy)
-        try:
-            each: Tensor = self._of_items(outputs, targets)
-        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
-            raise ModelError(
-                f"The criterion does not take the module's outputs {_shapes(outputs)} and targets {_shapes(targets)}: "
-                f"{problem}. What the loop does to them in between belongs into the module or into the criterion; a "
-                "mapping of one's own comes as a dict."
-            ) from problem
-        items = number_of(targets)
-        plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-        # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
-        same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
-        if same and self._reduction is not None:
-            return _of_each(each, targets, getattr(self._of_items, "ignore_index", None), self._reduction)
-        if tuple(each.shape) != (items,):
-            shapes = f"outputs {_shapes(outputs)} and targets {_shapes(targets)} shapes"
-            allowed = f"one for each item, shape ({items},): leave out mean and sum, and give {shapes} that do not "
-            allowed += "broadcast over items"
-            raise expected("losses of the criterion", tuple(each.shape), allowed, ModelError)
-        return each
-
-
-def _shapes(values: Any) -> str:
-    return ", ".join(str(tuple(each.shape)) for each in tensors_in(values)) or "without tensors"

@@ -18,10 +18,9 @@ from torch.utils.data import DataLoader
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.api.accounting import mechanism, words_of_the_api
-from subjectdp.api.collated import BatchCheck, inputs_and_targets
 from subjectdp.api.counts import Counts
 from subjectdp.api.engine import check_parameters, trained_engine, trained_parameters
-from subjectdp.api.loader import check_loader
+from subjectdp.api.loader import BatchCheck, check_loader, inputs_and_targets
 from subjectdp.api.private_step import guard, refuse_second_training
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import untuned_schedule

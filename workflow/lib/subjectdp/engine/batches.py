@@ -117,6 +117,11 @@ def number_of(inputs: Inputs) -> int:
     return len(tensors[0])
 
 
+def shapes_of(values: Any) -> str:
+    """Of all tensors, for messages."""
+    return ", ".join(str(tuple(each.shape)) for each in tensors_in(values)) or "without tensors"
+
+
 def autocast_on(device: torch.device) -> bool:
     """Whether torch computes in mixed precision here."""
     return torch.is_autocast_enabled(device.type)

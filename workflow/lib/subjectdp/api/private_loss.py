@@ -1,0 +1,178 @@
+"""The private loss: losses of items from anyone's criterion, and a mean whose ``backward()`` is a private step's."""
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._compile import _disable_dynamo  # torch.compile stays out of what it decorates
+from torch.utils._pytree import tree_map
+
+from subjectdp.api.private_step import PrivateStep
+from subjectdp.api.watched import Watched
+from subjectdp.engine.batches import number_of, shapes_of, tensors_in
+from subjectdp.errors import ModelError, PrivacyError, expected
+
+
+class PrivateLoss:
+    """The mean loss of a batch, whose ``backward()`` gives each parameter its noisy gradient."""
+
+    def __init__(self, step: PrivateStep) -> None:
+        self._step = step
+
+    @_disable_dynamo
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
+        """The mean of the items' losses, a number. It is not private: show it to nobody who may not see the data."""
+        step = self._step
+        trained = any(each.requires_grad for each in tensors_in(outputs))
+        if not (step.busy and step.engine.flat.model.training and trained):
+            plain: Tensor = step.engine.losses(outputs, targets).detach().mean()
+            return plain.as_subclass(PlainMean)
+        losses = step.losses(outputs, targets)
+        if not losses.detach().isfinite().all():
+            text = "Losses of items are not finite: such items add nothing to a step but its noise."
+            warnings.warn(text, stacklevel=2)
+        mean: Tensor = _Backward.apply(losses.detach().mean(), step, [losses], *step.parameters)  # type: ignore[no-untyped-call]
+        return mean.as_subclass(PrivateMean)
+
+
+class _Backward(torch.autograd.Function):
+    """The mean loss; its backward pass is the step's, scaled before clipping as the loop scaled the loss."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, step: PrivateStep, losses: list[Tensor], *parameters: Tensor) -> Tensor:
+        ctx.step, ctx.losses = step, losses  # in a list: autograd must not see them
+        return mean.clone()
+
+    @staticmethod
+    @_disable_dynamo
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        ctx.step.check_factor(float(gradients[0]))
+        with torch.enable_grad():
+            losses = ctx.losses[0] * gradients[0]
+        return (None, None, None, *ctx.step.backward(losses))
+
+
+_SUMS = {"add", "sub", "rsub", "neg", "negative", "iadd", "isub", "radd"}
+_FACTORS = {"mul", "rmul", "div", "truediv", "true_divide", "imul", "itruediv", "multiply", "divide"}
+_OF_ONE_NUMBER = {"mean", "sum", "float"}  # as in loops around losses of items
+_OF_THE_GRAPH = {"backward", "grad", "get", "register_hook", "retain_grad"}
+
+
+class PrivateMean(Tensor):
+    """The mean loss: one number may scale it in all steps, terms without items be added, and ``backward()`` is private.
+
+    Any other function of it gives a number to look at, without gradient: a factor that depends on the items' losses, as
+    in ``loss ** 2``, would be a bound that depends on the data.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = func.__name__.strip("_"), kwargs or {}
+        if name in _SUMS | _FACTORS:
+            private = sum(isinstance(each, cls) for each in args)
+            if private > 1 or (name in _FACTORS and sum(isinstance(each, Tensor) for each in args) > 1):
+                raise PrivacyError(
+                    "Expected the private loss to be multiplied by a number, or added to a term without items. A "
+                    "tensor's value may depend on the items (that of a GradScaler is not needed): use float(factor)."
+                )
+        elif func.__name__ in _OF_ONE_NUMBER and len(args) == 1 and not kwargs:
+            return args[0]
+        elif name not in _OF_THE_GRAPH:
+
+            def plain(each: Any) -> Any:
+                return each.detach().as_subclass(Tensor) if isinstance(each, cls) else each
+
+            with torch._C.DisableTorchFunctionSubclass():
+                result = func(*tree_map(plain, args), **kwargs)
+            return result.as_subclass(ChangedMean) if isinstance(result, Tensor) else result
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+
+
+class PlainMean(Tensor):
+    """The mean loss of a pass that no private step can train on; ``backward()`` says why."""
+
+    reason = (
+        "Expected the loss of a training pass for a batch of the private loader. A model in eval mode, as "
+        "from_pretrained returns it, or under no_grad has none: call model.train() before the loop."
+    )
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        raise PrivacyError(self.reason)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(each, PrivateMean) for each in types):
+            return NotImplemented  # left to that class
+        with torch._C.DisableTorchFunctionSubclass():
+            plain = tree_map(lambda each: each.as_subclass(Tensor) if isinstance(each, cls) else each, args)
+            result = func(*plain, **(kwargs or {}))
+        return result.as_subclass(cls) if func.__name__.strip("_") in _SUMS | _FACTORS else result
+
+
+class ChangedMean(PlainMean):
+    """Another function of the private loss than a multiple; ``backward()`` says why it has no gradient."""
+
+    reason = (
+        "Expected the private loss times one number, plus terms without items, before backward(): another function of "
+        "it, such as a power or a minimum, weighs an item by the others' losses. Put it into the criterion."
+    )
+
+
+def _unreduced(criterion: Any) -> tuple[Any, str | None]:
+    """The criterion that returns losses, and the reduction that it had."""
+    criterion = getattr(criterion, "_orig_mod", criterion)  # what torch.compile wraps: it would change the user's own
+    if isinstance(criterion, nn.Module) and any(each.requires_grad for each in criterion.parameters()):
+        raise ModelError("Expected a criterion without parameters to train: make them the module's, or freeze them.")
+    if (reduction := getattr(criterion, "reduction", None)) is not None:
+        criterion = copy.copy(criterion)
+        try:
+            criterion.reduction = "none"
+        except (AttributeError, RuntimeError) as problem:  # of torch.jit
+            raise ModelError(f"Expected a criterion whose reduction can be set to none: {problem}.") from problem
+    return criterion, reduction
+
+
+def _of_each(values: Tensor, targets: Any, ignored: int | None, reduction: str) -> Tensor:
+    own = values.flatten(1)
+    read = own.shape[1] if ignored is None else (targets != ignored).flatten(1).sum(1).clamp_min(1)
+    return own.sum(1) if reduction in ("sum", "batchmean") else own.sum(1) / read
+
+
+class ItemLosses:
+    """The losses (B,) of items from a criterion: a torch loss with a ``reduction``, or a function that returns them.
+
+    An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``; those
+    at the criterion's ``ignore_index`` are left out. ModelError for a criterion that has parameters to train;
+    PrivacyError, at a call, for a module that was changed.
+    """
+
+    def __init__(self, criterion: Any) -> None:
+        self.criterion = criterion
+        self._made = Watched(criterion if isinstance(criterion, nn.Module) else None)
+        self._of_items, self._reduction = _unreduced(criterion)
+
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
+        remedy = "it may have been read from the items. Make a new engine, or weigh each item by itself."
+        self._made.check("the criterion that make_private was given", remedy)
+        try:
+            each: Tensor = self._of_items(outputs, targets)
+        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
+            raise ModelError(
+                f"The criterion does not take the module's outputs {shapes_of(outputs)} and targets "
+                f"{shapes_of(targets)}: {problem}. What the loop does to them in between belongs into the module or "
+                "into the criterion; a mapping of one's own comes as a dict."
+            ) from problem
+        items = number_of(targets)
+        plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
+        same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
+        if same and self._reduction is not None:
+            return _of_each(each, targets, getattr(self._of_items, "ignore_index", None), self._reduction)
+        if tuple(each.shape) != (items,):
+            shapes = f"outputs {shapes_of(outputs)} and targets {shapes_of(targets)} shapes"
+            allowed = f"one for each item, shape ({items},): leave out mean and sum, and give {shapes} that do not "
+            allowed += "broadcast over items"
+            raise expected("losses of the criterion", tuple(each.shape), allowed, ModelError)
+        return each

@@ -1,0 +1,91 @@
+"""What a loop may change of a module or a criterion while a batch is at hand."""
+
+import dis
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from logging import Logger
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from subjectdp.errors import PrivacyError
+
+_PLAIN = {bool, int, float, str, type(None)}
+_LARGE = 1000  # entries of a container or an array: a longer one is told by its identity
+_OF_TORCH = frozenset(vars(nn.Module()))
+_LOOKED_INTO = (nn.Module, FunctionType, MethodType, partial, list, tuple, set, dict)
+
+
+class Watched:
+    """What a loop may change of a module or a criterion: numbers, words, arrays and tensors.
+
+    Attributes and buffers, also in containers and objects, and what functions read: closures and globals.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self.owner, self._found = owner, dict[str, Any]()
+        self._alive = dict[int, Any]()  # kept: identities are of what is there
+        self._add("", owner)
+
+    def check(self, expected_: str, remedy: str) -> None:
+        """Raises PrivacyError that names what has been changed, if anything has."""
+        now = Watched(self.owner)._found
+        if self._found != now:
+            name = next(each for each in self._found | now if self._found.get(each, ...) != now.get(each, ...))
+            raise PrivacyError(f"Expected {expected_}, {name!r} was changed since: {remedy}")
+
+    def _add(self, name: str, value: Any, inside: bool = False) -> None:
+        if type(value) in _PLAIN:
+            self._found[name] = value
+            return
+        known = id(value) in self._alive
+        self._alive[id(value)] = value
+        if isinstance(value, Tensor):
+            self._found[name] = id(value), None if value.is_inference() else value._version
+        elif isinstance(value, np.ndarray):
+            self._found[name] = id(value), value.tobytes() if value.size <= _LARGE else None
+        elif known or (parts := _parts(value, inside)) is None:
+            self._found[name] = id(value)
+        else:
+            inside = inside or not isinstance(value, _LOOKED_INTO)
+            for key, each in parts:
+                self._add(".".join(filter(None, (name, str(key)))), each, inside)
+
+
+def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:
+    """What a value holds, of a function what it reads; None where it is not looked into, as an object in another."""
+    if isinstance(value, nn.Module):
+        return [pair for name, each in value.named_modules() for pair in _of_module(name, each)]
+    if isinstance(value, FunctionType):
+        if str(value.__module__).startswith("torch"):
+            return None
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        held = [(name, cell.cell_contents) for name, cell in cells if cell != CellType()]
+        return [*held, *((name, value.__globals__.get(name)) for name in _globals_read(value.__code__))]
+    if isinstance(value, MethodType):
+        return [("", value.__self__), (value.__name__, value.__func__)]
+    if isinstance(value, partial):
+        return [("", value.func), *enumerate(value.args), *value.keywords.items()]
+    if isinstance(value, list | tuple | set):
+        return enumerate(value) if len(value) <= _LARGE else None
+    if isinstance(value, ModuleType | Logger):  # a logger keeps what it was asked
+        return None
+    own = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    if not isinstance(own, dict) or len(own) > _LARGE or (inside and own is not value):
+        return None
+    return own.items()
+
+
+def _of_module(name: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
+    own = {key: each for key, each in vars(module).items() if key not in _OF_TORCH and key != "forward"}
+    own |= {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+    for key, each in {**own, "forward": getattr(type(module), "forward", None)}.items():
+        yield f"{name}.{key}" if name else key, each
+
+
+@lru_cache(maxsize=1024)
+def _globals_read(code: CodeType) -> list[str]:
+    inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in _globals_read(each)]
+    return inner + [each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")]

@@ -41,7 +41,8 @@ def layer_drop(m: Any, inputs: Tensor) -> Tensor:
     ],
     ids=["layer drop", "dropout", "alpha dropout"],
 )
-def test_random_models_pass_and_the_probe_leaves_no_trace(module: nn.Module) -> None:
+def test_random_models_pass_and_the_probe_leaves_no_trace(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", None)  # seeds a device that is not in use for later
     inputs, targets = torch.randn(5, 6), torch.tensor([0, 0, 1, 2, 1])
     before = copy.deepcopy(module.state_dict())
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002

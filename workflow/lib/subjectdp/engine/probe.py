@@ -220,7 +220,10 @@ def _generators_kept() -> Iterator[None]:
 
 
 def _seed(seed: int = 1) -> None:
-    torch.manual_seed(seed)
+    # not torch.manual_seed: it seeds CUDA for later where it is not in use, and nobody would put that back
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
 

@@ -332,16 +332,15 @@ class Uses(TorchFunctionMode):
         versions = [each._version for each in kept if isinstance(each, Tensor)]
         if self.places is None:
             shared = {n for n, each in enumerate(arguments) if n in values or id(each) in self._shared}
-            ragged = any(self.is_ragged(each) for each in _tensors(arguments))
-            self.seen[key] = Seen(_copies(kept), _copies([outputs[n] for n in which]), shared, ragged)
+            made, ragged = _copies([outputs[n] for n in which]), any(map(self.is_ragged, _tensors(arguments)))
+            self.seen[key] = Seen(_copies(kept), made, shared, ragged)
             if func not in _FACTORS:
                 self._by_items[key] = partial(_one_by_one, func, kept, spec)
             return tree_unflatten(outputs, shape)
         if places is None:
             raise ModelError(f"Expected a model that takes the same path in every pass, '{key}' was not there before.")
-        for n in which:
-            own = outputs[n] if len(which) == 1 else outputs[n].clone()  # of an LSTM cell one is made of the other
-            outputs[n] = wanted(own)
+        for n in which:  # of several one may be made of the other, as in an LSTM cell
+            outputs[n] = wanted(outputs[n].clone() if which[1:] else outputs[n])
         edges, shapes = edges_of((outputs[n] for n in which), f"'{key}'"), [outputs[n].shape for n in which]
         self._uses.append(_Use(key, func, kept, spec, values, which, edges, shapes, places, versions))
         return tree_unflatten(outputs, shape)

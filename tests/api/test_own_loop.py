@@ -1080,6 +1080,25 @@ def tagging(lengths: list[int], reads: int) -> tuple[Any, Loop]:
     return items, Loop(Tagger(reads), data_loader=loader, subjects=range(len(items)), criterion=criterion)
 
 
+def test_what_torch_keeps_of_a_recurrent_layer_is_not_what_the_loop_changed() -> None:
+    """A pass with other weights, as for the gradients of single items, leaves it new lists of weights."""
+    loop = Loop(
+        Code(
+            lambda m, rows: m.head(m.layer(rows[:, None])[0][:, 0]),
+            layer=nn.GRU(6, 3, batch_first=True),
+            head=nn.Linear(3, 3),
+        )
+    )
+    for inputs, targets in loop.loader.take(2):
+        loop.module.eval()
+        torch.func.functional_call(
+            loop.module, {name: each.clone() for name, each in loop.module.named_parameters()}, inputs
+        )
+        loop.module.train()
+        loop.loss(loop.private(inputs), targets).backward()
+        loop.optimizer.step()
+
+
 def test_padding_adds_nothing_to_an_items_gradient(without_noise: None) -> None:
     items, loop = tagging([2, 5, 3, 7, 4, 6], reads=99)
     plain = copy.deepcopy(loop.module)

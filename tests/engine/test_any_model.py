@@ -535,3 +535,18 @@ def test_mixed_precision(name: str) -> None:
     plain = subjectdp.clip_sum(model.float(), inputs, TARGETS, clip_norm)
     one, other = (torch.cat([value.flatten() for value in each.values()]) for each in (total, plain))
     assert 0 < float((one - other).norm()) < 0.1 * float(other.norm())
+
+
+def test_masks_that_a_module_holds_choose_no_rows() -> None:
+    """Columns and pairs chosen once for all: the layers behind keep their rules."""
+
+    def chosen(m: Any, x: Tensor) -> Tensor:
+        pairs = (x[:, :, None] * x[:, None])[:, m.pairs]
+        return m.layer(x[:, :, m.columns]) + pairs.sum(1, keepdim=True)[..., :WIDTH] * m.scale
+
+    model = Code(chosen, layer=nn.Linear(WIDTH - 1, WIDTH), scale=parameter(WIDTH))
+    model.register_buffer("columns", torch.arange(WIDTH) != 1)
+    model.pairs = torch.ones(STEPS, STEPS, dtype=torch.bool).tril()
+    headed = Headed(model)
+    assert not find_layout(headed, [name for name, _ in headed.named_parameters()], sequences()).alone
+    check_clip_sum(headed, sequences(), TARGETS)

@@ -15,7 +15,8 @@ from subjectdp.errors import PrivacyError
 _PLAIN = {bool, int, float, str, type(None)}
 _LARGE = 1000  # entries of a container or an array: a longer one is told by its identity
 _OF_TORCH = frozenset(vars(nn.Module()))
-_LOOKED_INTO = (nn.Module, FunctionType, MethodType, partial, list, tuple, set, dict)
+_CONTAINERS = (list, tuple, set, dict)
+_LOOKED_INTO = (nn.Module, FunctionType, MethodType, partial, *_CONTAINERS)
 
 
 class Watched:
@@ -46,9 +47,9 @@ class Watched:
             self._found[name] = id(value), None if value.is_inference() else value._version
         elif isinstance(value, np.ndarray):
             self._found[name] = id(value), value.tobytes() if value.size <= _LARGE else None
-        elif known or (parts := _parts(value, inside)) is None:
-            self._found[name] = id(value)
-        else:
+        elif isinstance(value, _CONTAINERS) and len(value) > _LARGE:
+            self._found[name] = id(value), len(value)
+        elif not known and (parts := _parts(value, inside)) is not None:
             inside = inside or not isinstance(value, _LOOKED_INTO)
             for key, each in parts:
                 self._add(".".join(filter(None, (name, str(key)))), each, inside)
@@ -69,20 +70,22 @@ def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:
     if isinstance(value, partial):
         return [("", value.func), *enumerate(value.args), *value.keywords.items()]
     if isinstance(value, list | tuple | set):
-        return enumerate(value) if len(value) <= _LARGE else None
+        return enumerate(value)
     if isinstance(value, ModuleType | Logger):  # a logger keeps what it was asked
         return None
     own = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-    if not isinstance(own, dict) or len(own) > _LARGE or (inside and own is not value):
+    if not isinstance(own, dict) or (inside and own is not value):
         return None
     return own.items()
 
 
 def _of_module(name: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
-    own = {key: each for key, each in vars(module).items() if key not in _OF_TORCH and key != "forward"}
+    hidden = isinstance(module, nn.RNNBase)  # lists of weights, which torch makes anew
+    own = {key: each for key, each in vars(module).items() if not (hidden and key.startswith("_"))}
     own |= {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
     for key, each in {**own, "forward": getattr(type(module), "forward", None)}.items():
-        yield f"{name}.{key}" if name else key, each
+        if key not in _OF_TORCH:
+            yield f"{name}.{key}" if name else key, each
 
 
 @lru_cache(maxsize=1024)

@@ -137,23 +137,24 @@ def check_batch(engine: ClippingEngine, inputs: Inputs, targets: Any = None) -> 
 
 
 def _check_gradients(engine: ClippingEngine, inputs: Inputs, targets: Any, item_loss: ItemLoss) -> None:
-    """A few items' gradients among all beside those by themselves: of mini-batches of one size alone nobody sees what
-    their size changes, or whose a function's rows are where other items have other numbers of them."""
-    few = _two_of(number_of(inputs))
+    """Two items' gradients among all beside those of each among copies of itself: of mini-batches of one size alone
+    nobody sees what their size changes, how far they are padded, or whose a function's rows are where other items have
+    other numbers of them."""
+    two = _two_of(number_of(inputs))
     with _generators_kept():
-        some = taken(inputs, few)
-        model = _without_dropout(copied(engine.flat.model).train(engine.flat.model.training), some)
-        if _draws(model, some):
+        model = _without_dropout(copied(engine.flat.model).train(engine.flat.model.training), taken(inputs, two))
+        if _draws(model, taken(inputs, two)):
             return
         flat = FlatParameters(model, engine.flat.parameters)
         own = ClippingEngine(flat, number_of(inputs), item_loss, engine.layout)
         chosen = flat.vector.new_zeros(number_of(inputs))
-        chosen[few] = 1.0
         targets = torch.zeros_like(chosen) if targets is None else targets
+        chosen[two] = 1.0
         total, norms = own.clipped_sum(inputs, targets, float("inf"), chosen)
-        wanted, alone = own.clipped_sum(some, taken(targets, few), float("inf"))
-    _compare_norms(alone, norms[few])
-    _compare(engine, total, wanted)
+        copies = [(taken(inputs, two[[i, i]]), taken(targets, two[[i, i]])) for i in range(2)]
+        first, second = (own.clipped_sum(*each, float("inf")) for each in copies)
+    _compare_norms(torch.stack([first[1][0], second[1][0]]), norms[two])
+    _compare(engine, total, first[0].add_(second[0]).div_(2.0))
 
 
 def _of_outputs(output: Any, targets: Tensor) -> Tensor:

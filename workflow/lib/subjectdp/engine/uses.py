@@ -234,6 +234,7 @@ class Uses(TorchFunctionMode):
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self._ragged: dict[int, tuple[Tensor, Set[int]]] = {}
         self._read = False  # Python has read numbers of the data
+        self._made = set[int]()  # what functions of data gave
         self._uses: list[_Use] = []
         self._derived: list[_Derived] = []
         self._by_items: dict[Key, Callable[[Places, int], tuple[list[Any], TreeSpec]]] = {}
@@ -272,15 +273,20 @@ class Uses(TorchFunctionMode):
     def _keep_ragged(self, func: Any, args: Any, output: Any) -> None:
         """Marks outputs with as many rows as some values of the data say: how many are whose is another in each pass,
         also where it was one number for all items that were seen."""
-        sizes = {n for each in _tensors(args) for n in self._ragged.get(id(each), (each, ()))[1]}
-        made = list(_tensors(output))
-        if getattr(func, "__name__", "") in _READING:
-            self._read = self._read or not self.is_shared(args[0])
-        if _picks(func, args) or (self._read and getattr(func, "__name__", "") in _JOINING):
+        given, made, name = list(_tensors(args)), list(_tensors(output)), getattr(func, "__name__", "")
+        sizes = {n for each in given for n in self._ragged.get(id(each), (each, ()))[1]}
+        if not all(map(self.is_shared, given)):
+            self._made.update(map(id, made))
+        self._read = self._read or (name in _READING and self._of_data(args[0]))
+        if any(map(self._of_data, _counting(func, args))) or (self._read and name in _JOINING):
             sizes |= {each.shape[0] for each in made if each.dim()}
         for each in made:
             if own := sizes & set(each.shape):
                 self._ragged[id(each)] = each, own
+
+    def _of_data(self, tensor: Tensor) -> bool:
+        """Whether a tensor was made of data in this pass, or is data: no mask that a module holds."""
+        return not self.is_shared(tensor) and (id(tensor) in self._made or tensor.shape[:1] == (self.items,))
 
     def is_ragged(self, tensor: Tensor) -> bool:
         """Whether values of the data say how many rows a tensor has."""
@@ -433,13 +439,13 @@ _READING, _JOINING = ("tolist", "item", "__int__", "__index__"), ("cat", "concat
 _PICKING = ("nonzero", "argwhere", "masked_select", "_pack_padded_sequence")
 
 
-def _picks(func: Any, args: Any) -> bool:
-    """Whether values of its arguments say how many rows a function gives."""
+def _counting(func: Any, args: Any) -> list[Tensor]:
+    """The arguments whose values say how many rows a function gives."""
     name, masks = getattr(func, "__name__", ""), (torch.bool, torch.uint8)
     if name == "__getitem__":
-        return any(each.dtype in masks and each.dim() for each in _tensors(args[1]))
+        return [each for each in _tensors(args[1]) if each.dtype in masks and each.dim()]
     counted = {"where": len(args) == 1, "repeat_interleave": any(isinstance(each, Tensor) for each in args[1:])}
-    return name in _PICKING or "unique" in name or counted.get(name, False)
+    return list(_tensors(args)) if name in _PICKING or "unique" in name or counted.get(name, False) else []
 
 
 def _in_place(func: Any) -> bool:

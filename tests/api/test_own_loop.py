@@ -1095,8 +1095,27 @@ def test_what_torch_keeps_of_a_recurrent_layer_is_not_what_the_loop_changed() ->
             loop.module, {name: each.clone() for name, each in loop.module.named_parameters()}, inputs
         )
         loop.module.train()
+        loop.module._current_step = f"step {loop.engine.steps}"  # as a trainer says where it is
         loop.loss(loop.private(inputs), targets).backward()
         loop.optimizer.step()
+
+
+class Trainer(nn.Module):
+    """Has the private model as a part, and its criterion as a method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = Loop(criterion=self.criterion)
+        self.model = self.loop.private
+
+    def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_a_criterion_may_be_a_method_of_what_holds_the_private_model() -> None:
+    trainer = Trainer()
+    trainer.loop.train(2)
+    assert trainer.loop.engine.steps == 2
 
 
 def test_padding_adds_nothing_to_an_items_gradient(without_noise: None) -> None:

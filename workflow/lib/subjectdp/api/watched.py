@@ -71,8 +71,8 @@ def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:
         return [("", value.func), *enumerate(value.args), *value.keywords.items()]
     if isinstance(value, list | tuple | set):
         return enumerate(value)
-    if isinstance(value, ModuleType | Logger):  # a logger keeps what it was asked
-        return None
+    if isinstance(value, ModuleType | Logger) or type(value).__module__.startswith("subjectdp."):
+        return None  # a logger keeps what it was asked, a private step is at work
     own = value if isinstance(value, dict) else getattr(value, "__dict__", None)
     if not isinstance(own, dict) or (inside and own is not value):
         return None
@@ -80,8 +80,9 @@ def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:
 
 
 def _of_module(name: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
-    hidden = isinstance(module, nn.RNNBase)  # lists of weights, which torch makes anew
-    own = {key: each for key, each in vars(module).items() if not (hidden and key.startswith("_"))}
+    # not the lists of weights that torch makes anew, nor where a trainer is in its loop
+    hidden = object if isinstance(module, nn.RNNBase) else str | None
+    own = {key: each for key, each in vars(module).items() if key[0] != "_" or not isinstance(each, hidden)}
     own |= {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
     for key, each in {**own, "forward": getattr(type(module), "forward", None)}.items():
         if key not in _OF_TORCH:

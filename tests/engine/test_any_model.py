@@ -550,3 +550,17 @@ def test_masks_that_a_module_holds_choose_no_rows() -> None:
     headed = Headed(model)
     assert not find_layout(headed, [name for name, _ in headed.named_parameters()], sequences()).alone
     check_clip_sum(headed, sequences(), TARGETS)
+
+
+def as_groups(m: Any, x: Tensor) -> Tensor:
+    """One convolution over all items, each a group of channels."""
+    items, steps, width = x.shape
+    channels = x.transpose(1, 2).reshape(1, items * width, steps)
+    hidden = F.conv1d(channels, m.kernel.repeat(items, 1, 1), padding=1, groups=items)
+    return torch.tanh(hidden).view(items, width, steps).transpose(1, 2)
+
+
+def test_a_function_that_counts_the_items_goes_item_by_item() -> None:
+    model = Headed(Code(as_groups, kernel=parameter(WIDTH, WIDTH, 3)))
+    assert find_layout(model, [name for name, _ in model.named_parameters()], sequences()).alone == ("body",)
+    check_clip_sum(model, sequences(), TARGETS)

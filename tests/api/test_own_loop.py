@@ -289,7 +289,22 @@ class Weighted:
         return losses
 
 
-@pytest.mark.parametrize("kind", [lambda each: each, lambda each: each.__call__, lambda each: lambda o, t: each(o, t)])
+class WeightedModule(nn.Module):
+    """The same as a module, without a reduction; it keeps its last loss as well."""
+
+    def __init__(self, weighted: Weighted) -> None:
+        super().__init__()
+        self.weighted, self.last = weighted, torch.zeros(())
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = self.weighted(outputs, targets)
+        self.last = losses.detach().mean()
+        return losses
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda each: each, lambda each: each.__call__, lambda each: lambda o, t: each(o, t), WeightedModule]
+)
 def test_a_criterion_that_is_set_by_its_batch_is_refused(kind: Callable[[Weighted], Any]) -> None:
     weighted = Weighted()
     loop = Loop(criterion=kind(weighted))

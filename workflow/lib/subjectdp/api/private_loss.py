@@ -150,7 +150,7 @@ class ItemLosses:
 
     def __init__(self, criterion: Any) -> None:
         self.criterion = criterion
-        self._made = Watched(criterion if isinstance(criterion, nn.Module) else None)
+        self._made = Watched(criterion if isinstance(criterion, nn.Module) else None, deep=False)
         self._of_items, self._reduction = _unreduced(criterion)
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:

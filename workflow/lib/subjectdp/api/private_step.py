@@ -72,7 +72,8 @@ class PrivateStep:
         self._release, self._try_out, self._running = release, try_out, False
         self.parameters = list(engine.flat.parameters.values())
         criterion = getattr(engine.item_loss, "criterion", None)
-        self._criterion = None if isinstance(criterion, nn.Module) else criterion  # ItemLosses looks at a module
+        of_torch = type(criterion).__module__.startswith("torch.")
+        self._criterion = None if of_torch else criterion  # ItemLosses looks at those
         self._flags: dict[str, list[Any]] = {}
         self._factor: float | None = None  # of the loss, in every step
         self.abandon()

@@ -22,17 +22,18 @@ _LOOKED_INTO = (nn.Module, FunctionType, MethodType, partial, *_CONTAINERS)
 class Watched:
     """What a loop may change of a module or a criterion: numbers, words, arrays and tensors.
 
-    Attributes and buffers, also in containers and objects, and what functions read: closures and globals.
+    Attributes and buffers; if ``deep``, also tensors that are no buffers, what containers and objects hold, and what
+    functions read: closures and globals.
     """
 
-    def __init__(self, owner: Any) -> None:
-        self.owner, self._found = owner, dict[str, Any]()
+    def __init__(self, owner: Any, deep: bool = True) -> None:
+        self.owner, self.deep, self._found = owner, deep, dict[str, Any]()
         self._alive = dict[int, Any]()  # kept: identities are of what is there
         self._add("", owner)
 
     def check(self, expected_: str, remedy: str) -> None:
         """Raises PrivacyError that names what has been changed, if anything has."""
-        now = Watched(self.owner)._found
+        now = Watched(self.owner, self.deep)._found
         if self._found != now:
             name = next(each for each in self._found | now if self._found.get(each, ...) != now.get(each, ...))
             raise PrivacyError(f"Expected {expected_}, {name!r} was changed since: {remedy}")
@@ -49,16 +50,18 @@ class Watched:
             self._found[name] = id(value), value.tobytes() if value.size <= _LARGE else None
         elif isinstance(value, _CONTAINERS) and len(value) > _LARGE:
             self._found[name] = id(value), len(value)
-        elif not known and (parts := _parts(value, inside)) is not None:
+        elif not known and (parts := _parts(value, inside, self.deep)) is not None:
             inside = inside or not isinstance(value, _LOOKED_INTO)
             for key, each in parts:
                 self._add(".".join(filter(None, (name, str(key)))), each, inside)
 
 
-def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:
+def _parts(value: Any, inside: bool, deep: bool) -> Iterable[tuple[Any, Any]] | None:
     """What a value holds, of a function what it reads; None where it is not looked into, as an object in another."""
     if isinstance(value, nn.Module):
-        return [pair for name, each in value.named_modules() for pair in _of_module(name, each)]
+        return [pair for name, each in value.named_modules() for pair in _of_module(name, each, deep)]
+    if not deep:
+        return None
     if isinstance(value, FunctionType):
         if str(value.__module__).startswith("torch"):
             return None
@@ -79,10 +82,11 @@ def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:
     return own.items()
 
 
-def _of_module(name: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
+def _of_module(name: str, module: nn.Module, deep: bool) -> Iterator[tuple[str, Any]]:
     # not the lists of weights that torch makes anew, nor where a trainer is in its loop
     hidden = object if isinstance(module, nn.RNNBase) else str | None
     own = {key: each for key, each in vars(module).items() if key[0] != "_" or not isinstance(each, hidden)}
+    own = own if deep else {key: each for key, each in own.items() if type(each) in _PLAIN}
     own |= {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
     for key, each in {**own, "forward": getattr(type(module), "forward", None)}.items():
         if key not in _OF_TORCH:

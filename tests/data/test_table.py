@@ -230,6 +230,16 @@ def test_a_column_that_shows_decimal_points_is_no_thousands(tmp_path: Path, rows
     assert frame.to_csv(sep=";", index=False) == f"y;x;z\n{rows}"
 
 
+def test_names_with_points_stay_names(tmp_path: Path) -> None:
+    """Site and patient; as a feature nobody could tell."""
+    rows = "".join(f"{n % 2 + 1}.00{n + 1};{n};{n % 3 % 2}\n" for n in range(6))
+    path = _csv(tmp_path, f"who;x;y\n{rows}")
+    assert _read(path, "y", "who").subject_ids[:2] == ["1.001", "1.003"]
+    with pytest.raises(DataError, match="the column 'who' holds thousands or decimals"):
+        _read(path, "y")
+    assert len(_read(path, "y", drop=["who"]).labels) == 6
+
+
 def test_all_files_of_a_table_are_read_by_one_rule_of_decimals(tmp_path: Path) -> None:
     for name, row in (("a", "0;1.250"), ("b", "1;1.200,5")):
         (tmp_path / f"{name}.csv").write_text(f"y;x\n{row}\n")

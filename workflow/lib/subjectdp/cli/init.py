@@ -126,7 +126,9 @@ def init(options: argparse.Namespace) -> None:
     columns that no option names, where it runs in a terminal.
     """
     path = Path(options.table)
-    frame, _ = read_frame(path, options.silo == FILE)
+    keys = table_keys(options)
+    named = {*np.atleast_1d(keys.get("subject", [])), keys.get("silo"), *keys.get("drop", [])}
+    frame, _ = read_frame(path, options.silo == FILE, named)
     out = Path(options.out or f"{path.name.split('.')[0]}.yaml")
     check_output("--out", str(out), (".yaml", ".yml"))
     if out.exists() and not options.force:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -78,7 +78,7 @@ def read_table(
     """
     options = TableOptions() if options is None else options
     owners = [subject] if isinstance(subject, str) else list(subject or ())
-    frame, notes = read_frame(path, silo == FILE)
+    frame, notes = read_frame(path, silo == FILE, {*owners, silo, *options.drop})
     roles = {"label": [label], "subject": owners, "silo": [] if silo is None else [silo]}
     features = _features(path, list(frame.columns), roles, options)
     used = frame[list(dict.fromkeys([*features, *sum(roles.values(), [])]))]
@@ -286,12 +286,14 @@ def _as_numbers(column: pd.Series[Any]) -> pd.Series[float]:
 # --- files ----------------------------------------------------------------------------------------------
 
 
-def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, dict[str, Any]]:
+def read_frame(
+    path: Path, silo_by_file: bool = False, named: Set[str | None] = frozenset()
+) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The rows of a table, numbered from 0 on, missing cells as None or NaN; and notes on what was left out.
 
     ``path``: a file, or a folder of files with the same columns (of parquet with partitions in the folders' names).
-    ``silo_by_file``: a column :data:`FILE` says in which file a row is, unless there is one of that name. DataError for
-    no table, or one that cannot be read.
+    ``silo_by_file``: a column :data:`FILE` says in which file a row is, unless there is one of that name. ``named``:
+    columns that hold names, such as 1.001, or are not read. DataError for no table, or one that cannot be read.
     """
     files = _files(path)
     dropped: set[str] = set()
@@ -314,7 +316,9 @@ def read_frame(path: Path, silo_by_file: bool = False) -> tuple[pd.DataFrame, di
     if other is not None:
         raise DataError(f"{other} has other columns than {files[0].name}: expected {', '.join(names)}.")
     frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
-    frame = frame if commas else _with_decimal_points(path, frame)
+    if not commas:
+        numbers = [name for name in frame.columns if name not in named]
+        frame[numbers] = _with_decimal_points(path, frame[numbers])
     notes: dict[str, Any] = {} if len(files) == 1 else {"files": [file.name for file in files]}
     return frame, notes | ({"row numbers left out": sorted(dropped)} if dropped else {})
 
@@ -371,7 +375,7 @@ def _with_decimal_points(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
             words = ("commas", "points") if name in changed else ("points", "commas")
             raise DataError(
                 f"{path}: the column {in_words(name)} holds thousands or decimals ({values[marked].iloc[0]}), nobody "
-                f"can tell: write it without {words[0]}, or with decimal {words[1]}."
+                f"can tell: write it without {words[0]}, or with decimal {words[1]}, or leave it out (data.drop)."
             )
     return read
 

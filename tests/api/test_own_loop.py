@@ -196,6 +196,18 @@ def test_what_mixes_items_in_large_mini_batches_alone_is_seen_before_the_first_s
         subjectdp.clip_sum(module, INPUTS, TARGETS, 1.0, criterion=criterion)
 
 
+def test_a_mini_batch_that_is_larger_than_those_before_is_tried() -> None:
+    mixing = Code(lambda m, x: m.head(x - x.mean(0) if len(x) > 9 else x), head=nn.Linear(6, 3))
+    loop = Loop(mixing, data_loader=DataLoader(DATA, 6))
+    sizes = list[int]()
+    with pytest.raises(ModelError, match="treat items one by one"):
+        for inputs, targets in loop.loader.take(100):
+            sizes.append(len(inputs))
+            loop.loss(loop.private(inputs), targets).backward()
+            loop.optimizer.step()
+    assert max(sizes[:-1]) <= 9 < sizes[-1] and len(sizes) - 1 not in (0, 1, 10, 100)
+
+
 def test_what_mixes_items_in_the_largest_part_of_a_mini_batch_alone_is_seen() -> None:
     settings = {"clip": "subject", "sample": "subjects"}
     people = [item > 3 for item in range(ITEMS)]  # parts of 4 and of 20 items

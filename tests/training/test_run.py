@@ -67,18 +67,23 @@ def test_every_algorithm_runs_in_both_modes(tmp_path: Path, name: str, mode: str
     assert RunConfig.model_validate_json((output / "config.json").read_text()).run_id == manifest["run_id"]
 
 
-@pytest.mark.parametrize("name", ["local_item_dp", "higrad_avg_dp:v1", "subject_release"])
+@pytest.mark.parametrize(
+    ("name", "above", "steps"),
+    [(name, TRIED, 1) for name in ("local_item_dp", "higrad_avg_dp:v1", "subject_release")]
+    + [("local_item_dp", 25, 40)],
+)
 def test_a_model_that_mixes_items_in_large_mini_batches_alone_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, above: int, steps: int
 ) -> None:
+    """Of the first mini-batch, or of a larger one later."""
     apart = SmallCNN.forward
 
     def mixed(model: SmallCNN, images: Tensor) -> Tensor:
         logits = apart(model, images)
-        return logits - logits.mean(0) if len(images) > TRIED and model.training else logits
+        return logits - logits.mean(0) if len(images) > above and model.training else logits
 
     monkeypatch.setattr(SmallCNN, "forward", mixed)
-    training = {"rounds": 2, "batch_size": 18, "local_steps": 1}
+    training = {"rounds": 2, "batch_size": 18, "local_steps": steps}
     with pytest.raises(ModelError, match="with other items in the batch, what an item gets changes"):
         run(tmp_path, "run", algorithm=name, training=training, privacy={"mode": "sound", "epsilon": 8.0})
 

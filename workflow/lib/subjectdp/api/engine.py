@@ -394,7 +394,7 @@ class Trial:
         self._module, self._check, self._made = module, check, _made_of(module)
 
     def __call__(self, steps: int, once_more: bool = False) -> bool:
-        """Whether this step is one of those, or the first: its own mini-batch is to be tried too.
+        """Whether this step is one of those: its own mini-batch is to be tried too, as each that is larger than before.
 
         Raises ModelError for a module that does not treat items one by one any more.
         """
@@ -403,7 +403,7 @@ class Trial:
         if again:
             self._check()
             self._made = made
-        return again or not steps
+        return again
 
 
 def _made_of(module: nn.Module) -> list[Any]:

@@ -28,7 +28,7 @@ from subjectdp.engine.batches import (
 )
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
 from subjectdp.engine.layout import refuse_by_name
-from subjectdp.engine.probe import check_among_few, check_batch, check_others_stay
+from subjectdp.engine.probe import check_among_few, check_batch, check_others_stay, is_larger
 from subjectdp.errors import ModelError, PrivacyError, expected
 
 _MODULES_REMEDY = "it may have been read from the items. Change it before a batch is drawn."
@@ -128,11 +128,11 @@ class PrivateStep:
         self._check_criterion()
         self._check_loaded(inputs, "inputs")
         self._check_flags(sorted(inputs.named), "arguments", ())
-        self._tried = self._try_out()
+        largest = max(self._draw.parts, key=lambda part: part.grouping.runs[-1].items.stop)
+        self._tried = self._try_out() or is_larger(self.engine, largest.grouping.runs[-1].items.stop)
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
             if self._tried:
-                largest = max(self._draw.parts, key=lambda part: part.grouping.runs[-1].items.stop)
                 check_batch(self.engine, taken(inputs, largest.items))
             if len(self._draw.parts) == 1:
                 output, tape = self.engine.record(inputs)

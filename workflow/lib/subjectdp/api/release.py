@@ -31,7 +31,7 @@ from subjectdp.engine.batches import tensors_in
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layout import in_words, refuse_by_name
-from subjectdp.engine.probe import check_batch, check_keeps_nothing, check_model
+from subjectdp.engine.probe import check_batch, check_keeps_nothing, check_model, is_larger
 from subjectdp.errors import (
     ConfigError,
     DataError,
@@ -349,7 +349,7 @@ class _Items:
                 allowed = f"{len(items)} in the first dimension"
                 raise expected("items of a batch", tuple(tensor.shape), allowed, DataError)
         self._check(addresses.tolist(), moved)
-        if self.tried and self._engine is not None:
+        if self._engine is not None and (self.tried or is_larger(self._engine, len(items))):
             check_batch(self._engine, *moved)
         return moved
 

@@ -144,6 +144,7 @@ class ClippingEngine:
         self._units |= {f"{name} alone": {"weight": name} for name in self.followed}
         one_linear = [type(module) for module, _ in self.rules.values()] == [nn.Linear]
         self._may_be_one_linear = one_linear and item_loss is cross_entropy
+        self.largest_tried = 0  # items of the largest mini-batch that was tried (probe.check_batch)
 
     def clipped_sum(
         self,

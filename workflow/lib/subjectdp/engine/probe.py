@@ -120,6 +120,11 @@ def check_among_few(run: Callable[[Tensor], Tensor], items: int) -> None:
         )
 
 
+def is_larger(engine: ClippingEngine, items: int) -> bool:
+    """Whether a mini-batch is larger by a tenth than all that were tried: some models mix items in large ones alone."""
+    return min(items, engine.physical_batch_size) > 1.1 * engine.largest_tried
+
+
 def check_batch(engine: ClippingEngine, inputs: Inputs, targets: Any = None) -> None:
     """Tries a mini-batch: its losses, as far as it goes through the model at once, or without targets its outputs.
     Raises as :func:`check_others_stay`, and where an item's gradient is another among all of them than among a few."""
@@ -134,6 +139,7 @@ def check_batch(engine: ClippingEngine, inputs: Inputs, targets: Any = None) -> 
         if items > TRIED:
             wanted, loss = (None, _of_outputs) if targets is None else (taken(targets, slice(items)), engine.item_loss)
             _check_gradients(engine, taken(inputs, slice(items)), wanted, loss)
+    engine.largest_tried = max(engine.largest_tried, items)
 
 
 def _check_gradients(engine: ClippingEngine, inputs: Inputs, targets: Any, item_loss: ItemLoss) -> None:

@@ -18,7 +18,7 @@ from subjectdp.algorithms.base import Batch
 from subjectdp.engine.batches import of_items
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import Factor, clip_factors, row_norms
-from subjectdp.engine.probe import check_batch
+from subjectdp.engine.probe import check_batch, is_larger
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes, numpy_generator
@@ -38,7 +38,7 @@ from subjectdp.training.records import LoggedStep
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
 UPDATE = -1  # the "step" in noise keys of the noise on a silo's whole update
-_TRIED = (11, 101)  # rounds in which silo 0 tries a mini-batch, as all silos do in the first
+_TRIED = (11, 101)  # rounds in which silo 0 tries a mini-batch once more
 _NUMBERS_AT_ONCE = 1 << 24  # of all gradients that are kept at a time: 64 MiB
 _MOST_VALUES = 1 << 22  # of parameters held at once
 
@@ -145,9 +145,9 @@ class SiloStep:
         return total
 
     def _try(self, batch: Batch) -> None:
-        """Raises ModelError for a model that mixes the items of this mini-batch: some mix those of large ones alone."""
-        chosen = self.round == 1 or (self.round in _TRIED and self.silo == 0)
-        if self.step == 0 and chosen and batch.items > 1:
+        """Raises ModelError for a model that mixes the items of this mini-batch."""
+        once_more = self.round in _TRIED and self.silo == self.step == 0
+        if batch.items > 1 and (once_more or is_larger(self.engine, batch.items)):
             check_batch(self.engine, batch.inputs, batch.labels)
 
     def clip(self, vector: Tensor) -> Tensor:

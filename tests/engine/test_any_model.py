@@ -2,8 +2,10 @@
 
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -155,6 +157,9 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
     "a layer twice": lambda: Code(lambda m, x: m.layer(m.layer(x).relu()), layer=nn.Linear(WIDTH, WIDTH)),
     "a matrix": lambda: Code(
         lambda m, x: x @ m.matrix.t() + m.shift, matrix=parameter(WIDTH, WIDTH), shift=parameter(WIDTH)
+    ),
+    "the sum of a parameter": lambda: Code(
+        lambda m, x: m.layer(x) * m.scale.sum(), layer=nn.Linear(WIDTH, WIDTH), scale=parameter(WIDTH)
     ),
     "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),
     "1-d convolutions": lambda: nn.Sequential(
@@ -441,7 +446,26 @@ def joined(m: Any, x: Tensor) -> Tensor:
     return torch.stack([part.sum(0) for part in torch.tanh(m.layer(rows) @ m.matrix).split(lengths)]).unsqueeze(1)
 
 
-@pytest.mark.parametrize("body", [without_padding, joined])
+def picked(choose: Callable[[Tensor], Any], m: Any, x: Tensor) -> Tensor:
+    """As :func:`without_padding`, where ``choose`` gives the places of the rows."""
+    flat = x.reshape(-1, WIDTH)
+    places = choose(flat.abs().sum(1) > 0)
+    hidden = torch.zeros_like(flat)
+    hidden[places] = torch.tanh(F.linear(m.layer(flat[places]), m.matrix))
+    return hidden.view_as(x)
+
+
+CHOICES: dict[str, Callable[[Tensor], Any]] = {
+    "a list": lambda valid: [n for n in range(len(valid)) if valid[n]],
+    "numpy's mask": lambda valid: valid.numpy(),
+    "numpy's numbers": lambda valid: torch.from_numpy(np.flatnonzero(np.asarray(valid))),
+    "a slice": lambda valid: torch.argsort(~valid, stable=True)[: int(valid.sum())],
+    "another order": lambda valid: torch.argsort(~valid, stable=True),
+    "by name": lambda valid: torch.masked_select(mask=valid, input=torch.arange(len(valid))),
+}
+
+
+@pytest.mark.parametrize("body", [without_padding, joined, *(partial(picked, each) for each in CHOICES.values())])
 @pytest.mark.parametrize("rows", [STEPS, 1])
 def test_rows_that_values_choose_are_not_split_evenly(rows: int, body: Any) -> None:
     """The items tried have equally many. With the other one the rows are a multiple of the items: 36 or 12."""

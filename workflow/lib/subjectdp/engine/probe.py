@@ -323,7 +323,7 @@ class _Trial:
         sums = engine.flat.views(total)
         for factor, gradients in zip(factors, self._loop(engine.flat), strict=True):
             for name, gradient in gradients.items():
-                sums[name].add_(gradient.nan_to_num_(0.0, 0.0, 0.0), alpha=float(factor))
+                sums[name].add_(gradient.nan_to_num(0.0, 0.0, 0.0), alpha=float(factor))
             del gradient
             gradients.clear()
         return clip_norm, alone, total, [name for name in engine.flat.parameters if name not in used]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -30,6 +30,7 @@ from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from subjectdp.engine.batches import autocast_on, edges_of
+from subjectdp.engine.ragged import Ragged, tensors_of
 from subjectdp.engine.rules import (
     Captured,
     EmbeddingCaptured,
@@ -232,9 +233,7 @@ class Uses(TorchFunctionMode):
         self._values = {id(value.tensor): value for value in self.roots}
         self._shared = {id(tensor): tensor for tensor in constants}
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        self._ragged: dict[int, tuple[Tensor, Set[int]]] = {}
-        self._read = False  # Python has read numbers of the data
-        self._made = set[int]()  # what functions of data gave
+        self._ragged = Ragged(items, self.is_shared)
         self._uses: list[_Use] = []
         self._derived: list[_Derived] = []
         self._by_items: dict[Key, Callable[[Places, int], tuple[list[Any], TreeSpec]]] = {}
@@ -246,16 +245,16 @@ class Uses(TorchFunctionMode):
                 return _body(func)(*args, **kwargs)
         output = self._followed(func, args, kwargs)
         if self.places is None:
-            self._keep_ragged(func, args, output)
+            self._ragged.see(str(getattr(func, "__name__", "")), args, kwargs, output)
         return output
 
     def _followed(self, func: Any, args: Any, kwargs: Any) -> Any:
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors_of((args, kwargs)))
         known = all(map(self.is_shared, given))
         if not any(id(each) in self._values for each in given):
             output = func(*args, **kwargs)
             if known:
-                self._shared.update({id(each): each for each in _tensors(output)})
+                self._shared.update({id(each): each for each in tensors_of(output)})
             return output
         arguments, spec = tree_flatten((args, kwargs))
         tensors = [(n, each) for n, each in enumerate(arguments) if isinstance(each, Tensor)]
@@ -270,27 +269,9 @@ class Uses(TorchFunctionMode):
         changed, arguments[0] = arguments[0], arguments[0].clone()  # a use keeps its arguments as they are
         return changed.copy_(self._use(_of_a_copy(func), arguments, spec, values, names))
 
-    def _keep_ragged(self, func: Any, args: Any, output: Any) -> None:
-        """Marks outputs with as many rows as some values of the data say: how many are whose is another in each pass,
-        also where it was one number for all items that were seen."""
-        given, made, name = list(_tensors(args)), list(_tensors(output)), getattr(func, "__name__", "")
-        sizes = {n for each in given for n in self._ragged.get(id(each), (each, ()))[1]}
-        if not all(map(self.is_shared, given)):
-            self._made.update(map(id, made))
-        self._read = self._read or (name in _READING and self._of_data(args[0]))
-        if any(map(self._of_data, _counting(func, args))) or (self._read and name in _JOINING):
-            sizes |= {each.shape[0] for each in made if each.dim()}
-        for each in made:
-            if own := sizes & set(each.shape):
-                self._ragged[id(each)] = each, own
-
-    def _of_data(self, tensor: Tensor) -> bool:
-        """Whether a tensor was made of data in this pass, or is data: no mask that a module holds."""
-        return not self.is_shared(tensor) and (id(tensor) in self._made or tensor.shape[:1] == (self.items,))
-
     def is_ragged(self, tensor: Tensor) -> bool:
         """Whether values of the data say how many rows a tensor has."""
-        return id(tensor) in self._ragged
+        return tensor in self._ragged
 
     def _derive(
         self, func: Any, arguments: list[Any], spec: TreeSpec, values: dict[int, Value], names: tuple[str, ...]
@@ -338,7 +319,7 @@ class Uses(TorchFunctionMode):
         versions = [each._version for each in kept if isinstance(each, Tensor)]
         if self.places is None:
             shared = {n for n, each in enumerate(arguments) if n in values or id(each) in self._shared}
-            made, ragged = _copies([outputs[n] for n in which]), any(map(self.is_ragged, _tensors(arguments)))
+            made, ragged = _copies([outputs[n] for n in which]), any(map(self.is_ragged, tensors_of(arguments)))
             self.seen[key] = Seen(_copies(kept), made, shared, ragged)
             if func not in _FACTORS:
                 self._by_items[key] = partial(_one_by_one, func, kept, spec)
@@ -419,33 +400,9 @@ def _one_by_one(
 _ROUNDING = 1e-4  # of the largest number of a tensor
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
-    """As those of the leaves of a tree, for the many functions that nobody follows: three times as fast."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, tuple | list):
-        for each in values:
-            yield from _tensors(each)
-    elif isinstance(values, dict):
-        yield from _tensors(list(values.values()))
-
-
 _CHANGED = "Expected a model that treats items one by one: in '{}' one item changes what others see."
 _RAGGED = "Expected a model that keeps its items apart: how many rows '{}' sees depends on their values."
 _ONE_FOR_ALL = "Expected a model that keeps its items apart: the output of '{}' is one for all items."
-
-
-_READING, _JOINING = ("tolist", "item", "__int__", "__index__"), ("cat", "concat", "concatenate")
-_PICKING = ("nonzero", "argwhere", "masked_select", "_pack_padded_sequence")
-
-
-def _counting(func: Any, args: Any) -> list[Tensor]:
-    """The arguments whose values say how many rows a function gives."""
-    name, masks = getattr(func, "__name__", ""), (torch.bool, torch.uint8)
-    if name == "__getitem__":
-        return [each for each in _tensors(args[1]) if each.dtype in masks and each.dim()]
-    counted = {"where": len(args) == 1, "repeat_interleave": any(isinstance(each, Tensor) for each in args[1:])}
-    return list(_tensors(args)) if name in _PICKING or "unique" in name or counted.get(name, False) else []
 
 
 def _in_place(func: Any) -> bool:
@@ -492,7 +449,7 @@ def learned(fewer: Uses, more: Uses, moved: Uses) -> dict[Key, Places]:
 
 def _places(key: Key, passes: list[Seen], fewer: int, more: int) -> Places:
     """Where one place is possible, that one; else that of a tensor beside it whose dimension has the same size."""
-    if passes[1].ragged:
+    if any(seen.ragged for seen in passes):  # in one a size may be that of another dimension
         raise NotFollowed(_RAGGED.format(key), key.parameters)
     tensors = list(zip(*([*seen.arguments, *seen.outputs] for seen in passes), strict=True))
     possible = [_possible(key, values, fewer, more) for values in tensors]

@@ -226,15 +226,19 @@ def test_what_mixes_items_in_the_largest_part_of_a_mini_batch_alone_is_seen() ->
     ],
     ids=["weight", "in place", "number"],
 )
-def test_a_criterion_that_is_changed_is_refused(change: Callable[[Any], Any]) -> None:
-    """Class weights of each batch weigh an item by the others; a number of a copy would be dropped."""
+def test_a_criterion_is_what_it_was_when_its_batch_was_drawn(change: Callable[[Any], Any]) -> None:
+    """Class weights of each batch weigh an item by the others; those of a schedule are honoured."""
     criterion = nn.CrossEntropyLoss(weight=torch.ones(3))
     loop = Loop(criterion=criterion)
-    loop.step()
+    rows, targets = next(iter(loop.loader))
+    outputs = loop.private(rows)
     change(criterion)
     with pytest.raises(PrivacyError, match="'.+' was changed since: it may have been read from the items"):
-        loop.step()
-    assert loop.engine.steps == 1
+        loop.loss(outputs, targets)
+    rows, targets = next(iter(loop.loader))
+    outputs, of_items = loop.private(rows), copy.copy(criterion)
+    of_items.reduction = "none"
+    assert float(loop.loss(outputs, targets)) == pytest.approx(float(of_items(outputs, targets).mean()))
 
 
 class Scaling(nn.Linear):

@@ -14,7 +14,7 @@ import subjectdp
 from engine.oracle import Code, clipped_sum, per_item_gradients, relative
 from subjectdp.engine.clipping import cross_entropy
 from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values
-from subjectdp.errors import ModelError
+from subjectdp.errors import ConfigError, ModelError
 from subjectdp.models.build import build_model
 
 
@@ -32,14 +32,37 @@ def layer_drop(m: Any, inputs: Tensor) -> Tensor:
     return result
 
 
+def flipped(m: Any, inputs: Tensor) -> Tensor:
+    """A coin for each item, which falls alike for all now and then."""
+    coins = torch.rand(len(inputs), 1) < 0.5
+    result: Tensor = m.last(torch.where(coins, -inputs, inputs) if m.training else inputs)
+    return result
+
+
+def grown(m: Any, inputs: Tensor) -> Tensor:
+    """A buffer that the first pass fills, of the sizes alone."""
+    if m.steps is None:
+        m.steps = torch.arange(inputs.shape[1]) / 10
+    result: Tensor = m.last(inputs + m.steps)
+    return result
+
+
+def growing() -> nn.Module:
+    module = Code(grown, last=nn.Linear(6, 3))
+    module.register_buffer("steps", None)
+    return module
+
+
 @pytest.mark.parametrize(
     "module",
     [
+        Code(flipped, last=nn.Linear(6, 3)),
+        growing(),
         Code(layer_drop, first=nn.Linear(6, 6), middle=nn.Linear(6, 6), last=nn.Linear(6, 3)),
         nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.4), nn.Linear(8, 3)),
         nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.Tanh(), nn.AlphaDropout(0.3)), nn.Linear(8, 3)),
     ],
-    ids=["layer drop", "dropout", "alpha dropout"],
+    ids=["coins", "a buffer that grows", "layer drop", "dropout", "alpha dropout"],
 )
 def test_random_models_pass_and_the_probe_leaves_no_trace(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "manual_seed_all", None)  # seeds a device that is not in use for later
@@ -51,6 +74,12 @@ def test_random_models_pass_and_the_probe_leaves_no_trace(module: nn.Module, mon
     assert np.random.get_state()[1].tolist() == states[2]  # noqa: NPY002
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module.training and all("forward" not in vars(each) for each in module.modules())
+
+
+def first_mean(module: nn.Module, hidden: Tensor) -> Tensor:
+    """The mean of the first mini-batch, kept in a plain attribute."""
+    module.mean = getattr(module, "mean", hidden.mean(0).detach())
+    return hidden - module.mean
 
 
 def kept_mean(module: nn.Module, hidden: Tensor) -> Tensor:
@@ -70,6 +99,9 @@ MIXING = {
     "centred, statistics cut off": lambda module, hidden: hidden - hidden.mean(0).detach(),
     "in training alone": lambda module, hidden: hidden - hidden.mean(0) if module.training else hidden,
     "mixup in training": mixed_up,
+    "mixup now and then": lambda module, hidden: mixed_up(module, hidden) if float(torch.rand(())) < 0.1 else hidden,
+    "mixup by Python's coin": lambda module, hidden: mixed_up(module, hidden) if random.random() < 0.1 else hidden,
+    "the first mean": first_mean,
     "a neighbour": lambda module, hidden: hidden + 0.1 * hidden.roll(1, 0),
     "the size of the batch": lambda module, hidden: hidden / len(hidden),
     "softmax over the batch": lambda module, hidden: hidden * torch.softmax(hidden, 0),
@@ -90,10 +122,52 @@ def test_models_that_mix_items_are_refused(name: str, scale: float) -> None:
 
     model = Code(run, first=nn.Linear(6, 6), last=nn.Linear(6, 3))
     inputs, targets = torch.randn(12, 6), torch.arange(12) % 3
-    with pytest.raises(ModelError, match="one by one"):
+    with pytest.raises(ModelError, match="one by one|keep nothing"):
         subjectdp.clip_sum(copy.deepcopy(model), inputs, targets, 1.0)
-    with pytest.raises(ModelError, match="one by one"):
+    with pytest.raises(ModelError, match="one by one|keep nothing"):
         check_model(model, cross_entropy, inputs[:5], targets[:5])
+
+
+class FirstMean:
+    """Losses over the mean of the first that it saw."""
+
+    mean: Any = None
+
+    def __call__(self, out: Tensor, wanted: Tensor) -> Tensor:
+        losses = F.cross_entropy(out, wanted, reduction="none")
+        self.mean = losses.detach().mean() if self.mean is None else self.mean
+        return losses / self.mean
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        FirstMean(),
+        lambda out, y: F.cross_entropy(out.roll(1, 0) if random.random() < 0.1 else out, y, reduction="none"),
+    ],
+    ids=["the first mean", "now and then"],
+)
+def test_losses_that_keep_or_seldom_mix_items_are_refused(criterion: Any) -> None:
+    inputs, targets = torch.randn(12, 6), torch.arange(12) % 3
+    with pytest.raises(ModelError, match="one by one|keep nothing"):
+        subjectdp.clip_sum(nn.Linear(6, 3), inputs, targets, 1.0, criterion=criterion)
+
+
+def test_losses_that_draw_for_each_item_are_taken_and_wrong_ones_named() -> None:
+    inputs, targets = torch.randn(12, 6), torch.arange(12) % 3
+
+    def sampled(out: Tensor, wanted: Tensor) -> Tensor:
+        others = torch.randint(0, 3, (len(wanted), 2))
+        return out.gather(1, others).logsumexp(1) - out.gather(1, wanted[:, None])[:, 0]
+
+    def sums(criterion: Any, **more: Any) -> Any:
+        return subjectdp.clip_sum(nn.Linear(6, 3), inputs, targets, 1.0, criterion=criterion, **more)
+
+    assert sums(sampled)["weight"].isfinite().all()
+    with pytest.raises(ModelError, match="result of the criterion .*got 'tuple'"):
+        sums(lambda out, wanted: (out, wanted))
+    with pytest.raises(ConfigError, match="an instance, got 'CrossEntropyLoss'"):
+        sums(nn.CrossEntropyLoss)
 
 
 @torch.jit.script

@@ -10,8 +10,8 @@ from torch._compile import _disable_dynamo  # torch.compile stays out of what it
 from torch.utils._pytree import tree_map
 
 from subjectdp.api.private_step import PrivateStep
-from subjectdp.api.watched import Watched
 from subjectdp.engine.batches import number_of, shapes_of, tensors_in
+from subjectdp.engine.rules import TERMS
 from subjectdp.errors import ModelError, PrivacyError, expected
 
 
@@ -87,7 +87,12 @@ class PrivateMean(Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 result = func(*tree_map(plain, args), **kwargs)
             return result.as_subclass(ChangedMean) if isinstance(result, Tensor) else result
-        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        try:
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        except RuntimeError as problem:
+            if "second time" in str(problem):  # a term of hidden values, which the private step has used up
+                raise PrivacyError(TERMS) from problem
+            raise
 
 
 class PlainMean(Tensor):
@@ -108,7 +113,8 @@ class PlainMean(Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             plain = tree_map(lambda each: each.as_subclass(Tensor) if isinstance(each, cls) else each, args)
             result = func(*plain, **(kwargs or {}))
-        return result.as_subclass(cls) if func.__name__.strip("_") in _SUMS | _FACTORS else result
+        kept = isinstance(result, Tensor) and (not result.requires_grad or func.__name__.strip("_") in _SUMS | _FACTORS)
+        return result.as_subclass(cls) if kept else result
 
 
 class ChangedMean(PlainMean):
@@ -145,31 +151,39 @@ class ItemLosses:
 
     An item's own values (numbers, symbols) are averaged, or summed for the reductions ``sum`` and ``batchmean``; those
     at the criterion's ``ignore_index`` are left out. ModelError for a criterion that has parameters to train;
-    PrivacyError, at a call, for a module that was changed.
+    ConfigError for what is none.
     """
 
     def __init__(self, criterion: Any) -> None:
+        if isinstance(criterion, type) or not callable(criterion):
+            raise expected(
+                "criterion", getattr(criterion, "__name__", criterion), "a function, or an instance of a loss"
+            )
         self.criterion = criterion
-        self._made = Watched(criterion if isinstance(criterion, nn.Module) else None, deep=False)
-        self._of_items, self._reduction = _unreduced(criterion)
+        _unreduced(criterion)
+
+    def __deepcopy__(self, memo: Any) -> "ItemLosses":
+        return ItemLosses(copy.deepcopy(self.criterion, memo))
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
-        remedy = "it may have been read from the items. Make a new engine, or weigh each item by itself."
-        self._made.check("the criterion that make_private was given", remedy)
+        of_items, reduction = _unreduced(self.criterion)  # as it is now: a schedule may have changed it
         try:
-            each: Tensor = self._of_items(outputs, targets)
+            found: Any = of_items(outputs, targets)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
             raise ModelError(
                 f"The criterion does not take the module's outputs {shapes_of(outputs)} and targets "
                 f"{shapes_of(targets)}: {problem}. What the loop does to them in between belongs into the module or "
                 "into the criterion; a mapping of one's own comes as a dict."
             ) from problem
-        items = number_of(targets)
+        if not isinstance(found, Tensor):
+            allowed = "a tensor of losses (of a model that returns its own: lambda output, labels: output.loss)"
+            raise expected("result of the criterion", type(found).__name__, allowed, ModelError)
+        each, items = found.float(), number_of(targets)  # float64 targets make losses of float64
         plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
         same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
-        if same and self._reduction is not None:
-            return _of_each(each, targets, getattr(self._of_items, "ignore_index", None), self._reduction)
+        if same and reduction is not None:
+            return _of_each(each, targets, getattr(of_items, "ignore_index", None), reduction)
         if tuple(each.shape) != (items,):
             shapes = f"outputs {shapes_of(outputs)} and targets {shapes_of(targets)} shapes"
             allowed = f"one for each item, shape ({items},): leave out mean and sum, and give {shapes} that do not "

@@ -27,8 +27,10 @@ from subjectdp.engine.batches import (
     tensors_in,
 )
 from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
+from subjectdp.engine.generators import States, generators_kept
 from subjectdp.engine.layout import refuse_by_name
 from subjectdp.engine.probe import check_among_few, check_batch, check_others_stay, is_larger
+from subjectdp.engine.rules import TERMS
 from subjectdp.errors import ModelError, PrivacyError, expected
 
 _MODULES_REMEDY = "it may have been read from the items. Change it before a batch is drawn."
@@ -45,11 +47,11 @@ class Draw:
 
 @dataclass(frozen=True)
 class _Pass:
-    """A part of the batch in the forward pass, and the generator's state before it if it is run again."""
+    """A part of the batch in the forward pass, and the generators before it if it is run again."""
 
     part: Part
     tape: Tape | None
-    generators: tuple[Tensor, ...] = ()
+    generators: States | None = None
 
 
 class PrivateStep:
@@ -71,9 +73,7 @@ class PrivateStep:
         self.engine, self.grouped, self.clip_norm = engine, grouped, clip_norm
         self._release, self._try_out, self._running = release, try_out, False
         self.parameters = list(engine.flat.parameters.values())
-        criterion = getattr(engine.item_loss, "criterion", None)
-        of_torch = type(criterion).__module__.startswith("torch.")
-        self._criterion = None if of_torch else criterion  # ItemLosses looks at those
+        self._criterion = getattr(engine.item_loss, "criterion", None)
         self._flags: dict[str, list[Any]] = {}
         self._factor: float | None = None  # of the loss, in every step
         self.abandon()
@@ -143,7 +143,14 @@ class PrivateStep:
         self._output, self._read = output, Watched(self._criterion)  # the engine's own calls may have changed it
         self._own = [each for each in tensors_in(output) if each.requires_grad]
         self._versions = [each._version for each in self._own]
+        for each in self._own:
+            each.register_hook(self._refuse_terms)  # type: ignore[no-untyped-call]
         return output
+
+    def _refuse_terms(self, gradient: Tensor) -> None:
+        """Of a gradient at the outputs that is not the engine's own."""
+        if not self._running:
+            raise PrivacyError(TERMS)
 
     def _module_now(self) -> Watched:
         model = self.engine.flat.model
@@ -154,11 +161,10 @@ class PrivateStep:
         self._read.check("the criterion as it was when its batch was drawn", remedy)
 
     def _in_parts(self, inputs: Call, parts: tuple[Part, ...]) -> Any:
-        """The output without a graph; :meth:`backward` runs each part again, under the same state of the generators."""
-        pieces, sizes, device = [], [], self.engine.flat.vector.device
+        """The output without a graph; :meth:`backward` runs each part again, with the same draws."""
+        pieces, sizes = [], []
         for part in parts:
-            cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-            self._passes.append(_Pass(part, None, (torch.get_rng_state(), *cuda)))
+            self._passes.append(_Pass(part, None, States.now()))
             given = taken(inputs, part.items)
             sizes.append((number_of(given),))
             output, _ = self.engine.record(given)  # its graph goes at once
@@ -224,7 +230,7 @@ class PrivateStep:
                 items, tape, own_losses = each.part.items, each.tape, losses
                 if tape is None:
                     precision = torch.autocast(device.type, torch.bfloat16, enabled=self._mixed)  # of the forward pass
-                    with _generators_at(each.generators, device), precision:
+                    with generators_kept(each.generators), precision:
                         output, tape = self.engine.record(taken(inputs, items))
                     own = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
                     terms = [(o * s[items]).reshape(len(o), -1).sum(1) for o, s in zip(own, slopes, strict=True)]
@@ -296,7 +302,8 @@ class PrivateStep:
                     f"Expected the parameters that make_private saw, {name!r} was {change} since: make a new engine."
                 )
         for name, parameter in trained.items():
-            if present.get(name) is not parameter or parameter.dtype is not torch.float32:
+            shape = self.engine.flat.shapes[name]
+            if present.get(name) is not parameter or (parameter.dtype, parameter.shape) != (torch.float32, shape):
                 raise PrivacyError(
                     f"Expected the float32 parameters that make_private saw, {name!r} was replaced since: make a new "
                     "engine."
@@ -409,15 +416,6 @@ class PlainPassGuard:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return PlainPassGuard, ()
-
-
-@contextmanager
-def _generators_at(states: tuple[Tensor, ...], device: torch.device) -> Iterator[None]:
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.set_rng_state(states[0])
-        for state in states[1:]:
-            torch.cuda.set_rng_state(state, device)
-        yield
 
 
 class PrivateModule(nn.Module):

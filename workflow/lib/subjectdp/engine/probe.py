@@ -11,10 +11,10 @@ Two comparisons, on copies, under generators whose states are put back:
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_map
 from subjectdp.engine.batches import Inputs, call, number_of, taken, tensors_in
 from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.generators import States, generators_kept, seed_all
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
 from subjectdp.errors import ModelError
 from subjectdp.io.freed_memory import return_freed_memory
@@ -35,6 +36,8 @@ TRIED = 5
 
 _ALIKE = 0.02  # relative tolerance of norms and of each parameter's gradient: kernels may differ between batch sizes
 _STAYS = 2e-6  # relative, of losses in batches of one size
+_DRAWN = 32  # states of the generators that a model or a loss is tried under, if it draws numbers
+_SEEDS = count(_DRAWN + 1)  # of further tries
 _NEXT_TO_NOTHING = 1e-12  # of the whole gradient
 _OF_ALL = 1e-3  # and of the whole gradient, for parameters whose part is next to nothing
 
@@ -69,34 +72,43 @@ def check_keeps_nothing(*given: Any) -> list[str]:
     return []
 
 
-def check_others_stay(run: Callable[[Tensor], list[Tensor]], items: int) -> None:
+def check_others_stay(run: Callable[[Tensor], list[Tensor]], items: int, seed: int | None = None) -> None:
     """One item in the places of half of them must leave what a pass of the training gives the other half as it is.
 
     Args:
         run: from places (B,) among the items to tensors, with the items first, of a pass on those.
         items: B.
+        seed: of what the passes draw; None: another one at each call, for what mixes with some probability.
 
     Raises ModelError for what mixes items, also where it does so in mini-batches of that size alone.
     """
 
+    seed = next(_SEEDS) if seed is None else seed
+
     def given(places: Tensor) -> list[Tensor]:
-        _seed()
+        seed_all(seed)
         found = [each.detach() for each in run(places)]
         return [each.nan_to_num() for each in found if each.is_floating_point() and each.shape[:1] == (items,)]
 
     places, half = torch.arange(items), items // 2
-    with _generators_kept():
+    with generators_kept():
         usual = given(places)
         for kept, one in ((places >= half, items - 1), (places < half, 0)) if half else ():
             for before, after in zip(usual, given(places.where(kept, one)), strict=True):
                 own = kept.to(before.device)
-                if before.shape == after.shape and not torch.allclose(
-                    after[own], before[own], rtol=_STAYS, atol=_STAYS * float(before.abs().amax())
-                ):
+                if before.shape == after.shape and not _stay(before[own], after[own], float(before.abs().amax())):
                     raise ModelError(
                         "Expected a model and a loss that treat items one by one: with other items in the batch, what "
                         "an item gets changes."
                     )
+
+
+def _stay(before: Tensor, after: Tensor, largest: float | None = None) -> bool:
+    if not before.is_floating_point() or not before.numel():
+        return torch.equal(before, after)
+    return torch.allclose(
+        after, before, rtol=_STAYS, atol=_STAYS * (float(before.abs().amax()) if largest is None else largest)
+    )
 
 
 def _two_of(items: int) -> Tensor:
@@ -109,7 +121,7 @@ def check_among_few(run: Callable[[Tensor], Tensor], items: int) -> None:
     """A few items by themselves must get what they get among all: of mini-batches of one size alone nobody sees what
     their size changes. ``run`` gives one tensor, else as of :func:`check_others_stay`. Raises ModelError."""
     few = _two_of(items)
-    with _generators_kept():
+    with generators_kept():
         alone, again, among = run(few), run(few), run(torch.arange(items))[few]
     alone, again, among = (each.detach().nan_to_num(0.0, 0.0, 0.0) for each in (alone, again, among))
     close = torch.allclose(among, alone, rtol=0.0, atol=_ALIKE * float(alone.abs().amax()))
@@ -147,14 +159,14 @@ def _check_gradients(engine: ClippingEngine, inputs: Inputs, targets: Any, item_
     nobody sees what their size changes, how far they are padded, or whose a function's rows are where other items have
     other numbers of them."""
     two = _two_of(number_of(inputs))
-    with _generators_kept():
+    targets = torch.zeros(number_of(inputs), device=engine.flat.vector.device) if targets is None else targets
+    with generators_kept():
         model = _without_dropout(copied(engine.flat.model).train(engine.flat.model.training), taken(inputs, two))
-        if _draws(model, taken(inputs, two)):
+        if _draws(lambda: item_loss(call(model, taken(inputs, two)), taken(targets, two))):
             return
         flat = FlatParameters(model, engine.flat.parameters)
         own = ClippingEngine(flat, number_of(inputs), item_loss, engine.layout)
         chosen = flat.vector.new_zeros(number_of(inputs))
-        targets = torch.zeros_like(chosen) if targets is None else targets
         chosen[two] = 1.0
         total, norms = own.clipped_sum(inputs, targets, float("inf"), chosen)
         copies = [(taken(inputs, two[[i, i]]), taken(targets, two[[i, i]])) for i in range(2)]
@@ -176,13 +188,13 @@ def _of_outputs(output: Any, targets: Tensor) -> Tensor:
 def check_padding(model: nn.Module, item_loss: ItemLoss, layout: Layout, whole: Any, alone: list[Any]) -> None:
     """Tries items that a batch (inputs, targets) pads as they are by themselves: ``alone``, with places in the batch.
     Raises ModelError where an item has another gradient then: how far it is padded depends on the others."""
-    with in_words("The module"), _generators_kept(), torch.enable_grad():
+    with in_words("The module"), generators_kept(), torch.enable_grad():
         flat = FlatParameters(_without_dropout(copied(model), whole[0]), layout.trained)
         engine = ClippingEngine(flat, item_loss=item_loss, layout=layout)
         for place, own in alone:
             found = []
             for batch in (taken(whole, [place]), own):
-                _seed()
+                seed_all()
                 found.append(engine.gradient_sum(*batch))
             try:
                 _compare(engine, *found)
@@ -199,7 +211,7 @@ def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> L
     ``trained`` names its trained parameters, ``inputs`` are at least three items, which differ. Raises ModelError for a
     layer that cannot be trained, and a model that mixes items, takes another path for others, or cannot be copied.
     """
-    with in_words("The module"), _generators_kept():
+    with in_words("The module"), generators_kept():
         trial = copied(model)
         refuse_by_name(trial)
         return layout_of(_without_dropout(trial, inputs), trained, inputs)
@@ -209,30 +221,11 @@ def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> L
 def _trial(*given: Any) -> Iterator[_Trial]:
     """A trial of a model whose passes leave it as it is."""
     trial = _Trial(*given)
-    with in_words("The module"), _generators_kept(), torch.enable_grad():
+    trial = replace(trial, item_loss=_own(trial.item_loss))
+    with in_words("The module"), generators_kept(), torch.enable_grad():
         trial.check_left_alone()
+        trial.check_forgets()
         yield trial
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - what a model of anyone's may use
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-
-
-def _seed(seed: int = 1) -> None:
-    # not torch.manual_seed: it seeds CUDA for later where it is not in use, and nobody would put that back
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(seed)
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
 
 
 def copied(model: nn.Module) -> nn.Module:
@@ -250,6 +243,14 @@ def copied(model: nn.Module) -> nn.Module:
         raise ModelError(f"Expected {wanted}: {problem}") from problem
 
 
+def _own(item_loss: ItemLoss) -> ItemLoss:
+    """A copy, whose state is nobody's; what cannot be copied as it is."""
+    try:
+        return copy.deepcopy(item_loss)
+    except Exception:  # whatever a criterion of anyone's raises
+        return item_loss
+
+
 @dataclass(frozen=True)
 class _Trial:
     model: nn.Module
@@ -265,6 +266,24 @@ class _Trial:
     def _taken(self, places: Any) -> tuple[Any, Any]:
         return taken(self.inputs, places), taken(self.targets, places)
 
+    def check_forgets(self) -> None:
+        """A pass after one of all items beside the same after one of the first item alone."""
+        found = []
+        for before in (torch.arange(self.items), torch.zeros(self.items, dtype=torch.int64)):
+            model, item_loss = self._copied(), _own(self.item_loss)
+            with torch.no_grad():
+                for places in (before, torch.arange(self.items)):
+                    seed_all()
+                    inputs, targets = self._taken(places)
+                    losses = item_loss(call(model, inputs), targets)
+            found.append([losses.nan_to_num(), *(each.nan_to_num() for each in model.buffers())])
+        for one, other in zip(*found, strict=True):
+            if one.shape != other.shape or not _stay(one, other):
+                raise ModelError(
+                    "Expected a model and a loss that keep nothing of the items from one pass to the next, what they "
+                    "give changes with the items of the pass before: no noise covers that."
+                )
+
     def check_left_alone(self) -> None:
         trial = self._copied()
         with torch.no_grad():
@@ -275,14 +294,15 @@ class _Trial:
                 "Expected a model that returns tensors, or tuples, lists or mappings of them, got "
                 f"{type(output).__name__}: return its fields, or a NamedTuple."
             )
-        if self.item_loss(output, self.targets).requires_grad:
+        if _own(self.item_loss)(output, self.targets).requires_grad:
             raise ModelError(
                 "Expected a criterion of outputs and targets, it reads parameters that are trained: compute what it "
                 "needs in the module, or add a term of the weights in the loop."
             )
         before, after = (dict(each.named_parameters()) | dict(each.named_buffers()) for each in (self.model, trial))
         for name, value in after.items():
-            if not torch.equal(value, before[name]):
+            made = name not in before or value.shape != before[name].shape  # of the sizes alone: check_forgets
+            if not made and not torch.equal(value, before[name]):
                 raise ModelError(
                     f"Expected a model that a forward pass in training mode leaves as it is, {name!r} keeps values of "
                     "the items, which no noise covers, or counts: count in the loop; for spectral_norm take orthogonal."
@@ -300,7 +320,7 @@ class _Trial:
                 "and an output of parameters alone has no items."
             )
         return_freed_memory()
-        _seed()
+        seed_all()
         total, together = engine.clipped_sum(self.inputs, self.targets, clip_norm)
         _compare_norms(alone, together)
         _compare(engine, total, wanted)
@@ -336,8 +356,8 @@ class _Trial:
         """
         model, parameters, batch = flat.model, flat.parameters, None
         flat.require_gradients(True)
-        if _draws(model, self.inputs):
-            _seed()
+        if self._draw(model):
+            seed_all()
             batch = self.item_loss(call(model, self.inputs), self.targets)
         for i in range(self.items):
             if batch is None:
@@ -354,12 +374,27 @@ class _Trial:
     def check_others_stay(self) -> None:
         quiet = _without_dropout(self._copied(), self.inputs)
         check_batch(self._engine(quiet, quiet.training), self.inputs, self.targets)
+        if not self._draw(_silent(self._copied())):
+            return
+        model = self._copied()
+
+        def losses(places: Tensor) -> list[Tensor]:
+            inputs, targets = self._taken(places)
+            with torch.no_grad():
+                return [self.item_loss(call(model, inputs), targets)]
+
+        for seed in range(1, _DRAWN + 1):
+            check_others_stay(losses, self.items, seed)
+
+    def _draw(self, model: nn.Module) -> bool:
+        """Whether a pass and its losses draw numbers."""
+        return _draws(lambda: self.item_loss(call(model, self.inputs), self.targets))
 
     def check_among_copies(self) -> None:
         engine, items = self._engine(self._copied(), training=True), self.items
 
         def one(positions: Tensor, item: int) -> tuple[Tensor, Tensor]:
-            _seed()
+            seed_all()
             weights = torch.zeros(items, device=engine.flat.vector.device)
             weights[item] = 1.0
             total, norms = engine.clipped_sum(*self._taken(positions), float("inf"), weights)
@@ -381,9 +416,9 @@ class _Trial:
         used = self._engine(self._copied(), training=True)
         for item in range(self.items):
             first, alone = self._engine(self._copied(), training=True), self._taken([item])
-            _seed()
+            seed_all()
             wanted = first.gradient_sum(*alone)
-            _seed()
+            seed_all()
             _compare(used, used.gradient_sum(*alone), wanted)
 
     def _engine(self, model: nn.Module, training: bool) -> ClippingEngine:
@@ -391,22 +426,31 @@ class _Trial:
         return ClippingEngine(flat, self.items, self.item_loss, self.layout)
 
 
-def _without_dropout(model: nn.Module, inputs: Inputs) -> nn.Module:
+def _silent(model: nn.Module) -> nn.Module:
+    """The model, with torch's own dropout off."""
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
         elif isinstance(module, nn.RNNBase | nn.MultiheadAttention):
             module.dropout = 0.0
-    return model.eval() if _draws(model, inputs) else model
+    return model
 
 
-def _draws(model: nn.Module, inputs: Inputs) -> bool:
-    outputs = []
+def _without_dropout(model: nn.Module, inputs: Inputs) -> nn.Module:
+    return model.eval() if _draws(lambda: call(_silent(model), inputs)) else model
+
+
+def _draws(run: Callable[[], Any]) -> bool:
+    """Whether a pass draws numbers, of which some decide seldom, or gives something else another time."""
+    found = []
     with torch.no_grad():
-        for seed in (1, 2):
-            _seed(seed)
-            outputs.append(tensors_in(call(model, inputs)))
-    return not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*outputs, strict=True))
+        for _ in range(2):
+            seed_all()
+            before = States.now()
+            found.append(tensors_in(run()))
+            if not before.are(States.now()):
+                return True
+    return not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*found, strict=True))
 
 
 def _compare_norms(alone: Tensor, together: Tensor) -> None:

@@ -137,6 +137,13 @@ def wanted(output: Tensor) -> Tensor:
     return result
 
 
+TERMS = (
+    "Expected a model in private training to be differentiated through the private loss alone: its outputs or hidden "
+    "values are in another term of the loss, or in a plain criterion, whose gradient nothing would clip. Put the term "
+    "into the criterion, as a loss of each item."
+)
+
+
 class _Source(torch.autograd.Function):
     """The end of the backward pass. A leaf would stay in memory as long as the graph, and forbid ``relu_``.
     The engine differentiates up to the layers' outputs: only a backward pass that is not the engine's arrives here."""
@@ -148,10 +155,7 @@ class _Source(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
-        raise PrivacyError(
-            "Expected a model in private training to be differentiated through the private loss alone: its outputs are "
-            "in another term of the loss, or in a plain criterion, whose gradient nothing would clip."
-        )
+        raise PrivacyError(TERMS)
 
 
 def squared_rows(rows: Tensor) -> Tensor:

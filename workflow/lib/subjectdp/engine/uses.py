@@ -30,6 +30,7 @@ from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from subjectdp.engine.batches import autocast_on, edges_of
+from subjectdp.engine.generators import generators_kept, seed_all
 from subjectdp.engine.ragged import Ragged, tensors_of
 from subjectdp.engine.rules import (
     Captured,
@@ -198,9 +199,8 @@ class Alone:
         run = partial(functional_call, self._holder, given, arguments, named, tie_weights=False)
         if seed is None:
             return run()
-        devices = [parameters[0].device] if parameters[0].is_cuda else []
-        with torch.random.fork_rng(devices):  # the same draws when the item's gradient is computed
-            torch.manual_seed(int(seed))
+        with generators_kept():  # the same draws when the item's gradient is computed
+            seed_all(int(seed) % 2**32)
             return run()
 
 

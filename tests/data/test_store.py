@@ -139,8 +139,8 @@ def reseal(path: Path) -> None:
     ("spoil", "told"),
     [
         (Path.unlink, r"meta\.json is missing"),
-        (truncate, "cannot be read"),
-        (lambda path: path.write_text(""), "cannot be read"),
+        (truncate, "is missing or damaged"),
+        (lambda path: path.write_text(""), "is missing or damaged"),
         (lambda path: path.write_text("[1]"), "checksum mismatch"),
         (lambda path: path.write_text('{"format": 1}'), "checksum mismatch"),
         (lambda path: path.write_text(path.read_text().replace('"classes": 62', '"classes": 63')), "checksum mismatch"),

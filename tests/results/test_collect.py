@@ -99,7 +99,7 @@ def test_a_changed_digit_in_a_manifest_is_refused(folder: Path, tmp_path: Path) 
     text = path.read_text()
     assert '"epsilon": 4.0' in text
     path.write_text(text.replace('"epsilon": 4.0', '"epsilon": 3.0', 1))
-    with pytest.raises(DataError, match="manifest.json was changed after the run"):
+    with pytest.raises(DataError, match="manifest.json was changed after it was written"):
         collect_scenario([folder], tmp_path)
 
 

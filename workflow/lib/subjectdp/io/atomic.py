@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from subjectdp.errors import StorageError
+from subjectdp.errors import DataError, StorageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -151,6 +151,17 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 def is_intact(content: Any) -> bool:
     """Whether ``content``, read from a file, is a mapping whose checksum fits."""
     return isinstance(content, Mapping) and content.get(SEAL) == _digest(content)
+
+
+def read_sealed(path: Path, remedy: str = "") -> dict[str, Any]:
+    """What :func:`sealed` gave, from a file; DataError with the ``remedy`` if it is missing, damaged or changed."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise DataError(f"{path} is missing or damaged ({problem}). {remedy}".rstrip()) from None
+    if not is_intact(content):
+        raise DataError(f"{path} was changed after it was written: checksum mismatch. {remedy}".rstrip())
+    return dict(content)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -10,7 +10,6 @@ drawn from, so that a stopped run can go on. Its owner alone may read it. It is 
 ends: what a disk keeps of deleted files is outside this program's reach.
 """
 
-import json
 import logging
 import os
 import re
@@ -30,7 +29,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from subjectdp.errors import DataError, StorageError
-from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes, write_frame, write_json
+from subjectdp.io.atomic import read_sealed, sealed, sha256_of, write_bytes, write_frame, write_json
 from subjectdp.io.printing import clock, strict
 from subjectdp.places import PROGRESS
 from subjectdp.sampling import BatchStatistics
@@ -275,18 +274,15 @@ class Checkpoints:
         return Snapshot(round_, state, steps, rounds, record["train_seconds"], record["wall_seconds"], resumed)
 
     def _record(self, path: Path, round_: int) -> dict[str, Any]:
-        try:
-            record = json.loads(path.read_text())
-            identity = dict(record["identity"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise DataError(f"{path} is not the whole description of a checkpoint.") from None
-        if not is_intact(record) or record["round"] != round_:
-            raise DataError(f"{path} was changed after it was written.")
+        record = read_sealed(path)
+        if record["round"] != round_:
+            raise DataError(f"{path} describes round {record['round']}.")
+        identity = record["identity"]
         differ = [key for key, value in self.identity.items() if identity.get(key) != value]
         if differ or identity.keys() != self.identity.keys():
             what = ", ".join(f"{key} {identity.get(key)!r} instead of {self.identity[key]!r}" for key in differ)
             raise DataError(f"{path} belongs to another run: {what or 'other facts are recorded'}.")
-        return dict(record)
+        return record
 
 
 def _columns(rows: list[StepRow]) -> dict[str, Tensor]:

@@ -160,7 +160,7 @@ def test_steps_are_recorded_with_noise_and_clipping_at_the_last_one() -> None:
     ]
     assert [row.clipped_fraction for row in rows[2::3]] == [1.0] * 3
     assert all(math.isnan(row.clipped_fraction) for row in rows[0::3])
-    assert all(row.batch.items > 0 for row in rows)
+    assert all(row.items > 0 for row in rows)
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan, 3e38])

@@ -29,13 +29,13 @@ BATCH = BatchStatistics(7, 3, 4)
 
 def test_the_log_sorts_its_rows_and_reads_fractions_that_were_left_on_the_device() -> None:
     log = StepLog()
-    log.add(LoggedStep(1, 2, 0, BATCH, 1.5, torch.tensor(0.25)))
-    log.add(LoggedStep(1, 0, 1, BATCH, 1.5, 0.75))
-    log.add(LoggedStep(1, 0, 0, BATCH, 0.0, torch.tensor(True)))
+    log.add(LoggedStep(1, 2, 0, *BATCH, 1.5, torch.tensor(0.25)))
+    log.add(LoggedStep(1, 0, 1, *BATCH, 1.5, 0.75))
+    log.add(LoggedStep(1, 0, 0, *BATCH, 0.0, torch.tensor(True)))
     rows = log.take()
     assert [row[:3] for row in rows] == [(1, 0, 0), (1, 0, 1), (1, 2, 0)]
     assert [row.clipped_fraction for row in rows] == [1.0, 0.75, 0.25]
-    assert rows[2].batch == BATCH and rows[2].noise_multiplier == 1.5
+    assert rows[2][3:6] == BATCH and rows[2].noise_multiplier == 1.5
     assert log.take() == []
 
 

@@ -131,7 +131,7 @@ def check_noise(plan: PrivacyPlan, rows: Iterable[LoggedStep]) -> None:
     for row in rows:
         silo = plan.silos[row.silo]
         noised_every = silo.local_steps if plan.mechanism.clips_updates else silo.fused_steps
-        wanted = plan.noise_multiplier(row.silo, row.batch.largest_group)
+        wanted = plan.noise_multiplier(row.silo, row.largest_group)
         if (row.step + 1) % noised_every == 0 and row.noise_multiplier < wanted:
             key = f"noise multiplier of {plan.mechanism.title} in round {row.round}, step {row.step}"
             raise expected(key, row.noise_multiplier, f"{wanted:g}, as its plan says", PrivacyError)

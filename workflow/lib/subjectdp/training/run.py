@@ -174,7 +174,7 @@ def train(run: Run, before: Snapshot, started: float) -> Snapshot:
             seconds = reached.train_seconds + time.perf_counter() - begun
             noised = steps.take()
             check_noise(run.inputs.plan, noised)
-            run.recorder.add_steps(noised)
+            run.recorder.step_rows += noised
             if round_ % run.inputs.run.training.evaluate_every == 0 or round_ == rounds:
                 _evaluate(run, round_, seconds / round_)
             wall = before.wall_seconds + time.perf_counter() - started

@@ -95,7 +95,7 @@ class SiloStep:
     def row(self) -> LoggedStep:
         """What the step did, for the log."""
         drawn = BatchStatistics(0, 0, 0) if self._drawn is None else self._drawn.statistics
-        return LoggedStep(self.round, self.silo, self.step, drawn, self._noise_multiplier, self._clipped_fraction)
+        return LoggedStep(self.round, self.silo, self.step, *drawn, self._noise_multiplier, self._clipped_fraction)
 
     def sample_batch(self) -> MiniBatch:
         if self._drawn is None:

@@ -187,7 +187,7 @@ def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Train
             yield model.vector
             run_round(federation, model, round_, log)
             for step in log.take():
-                divisor = max(1, step.batch.subjects) if realised else plan.silos[0].divisor
+                divisor = max(1, step.subjects) if realised else plan.silos[0].divisor
                 stds.append(step.noise_multiplier * LIPSCHITZ / divisor)
 
     means = _mean_iterates(iterates(), plan.rounds)  # which trains, and fills stds

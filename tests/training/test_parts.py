@@ -18,7 +18,7 @@ from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.sampling import BatchStatistics
 from subjectdp.training import build
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
-from subjectdp.training.federation import descend, make_optimiser
+from subjectdp.training.federation import Optimiser
 from subjectdp.training.records import LoggedStep, StepLog
 from subjectdp.training.rounds import IterateAverage, evaluate
 from subjectdp.training.silo_step import _share_above
@@ -46,13 +46,13 @@ def test_descent_is_torchs_to_the_bit(name: str) -> None:
     ours = torch.randn(1001, generator=generator)
     theirs = ours.clone()
     settings = OptimizerConfig.model_validate({"name": name, "learning_rate": 0.3})
-    optimiser = make_optimiser(ours, settings)
+    optimiser = Optimiser(settings)
     momentum = 0.9 if name == "momentum" else 0.0
     sgd, adam = torch.optim.SGD([theirs], lr=0.3, momentum=momentum), torch.optim.Adam([theirs], lr=0.3)
     reference = adam if name == "adam" else sgd
     for _ in range(3):
         gradient = torch.randn(1001, generator=generator)
-        descend(optimiser, ours, gradient)
+        optimiser.step(ours, gradient)
         theirs.grad = gradient.clone()
         reference.step()
     assert torch.equal(ours, theirs)

@@ -50,59 +50,34 @@ def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig)
     return IntegerNoise(grid, optimiser.learning_rate * grid.step / plan.silos[0].divisor)
 
 
-@dataclass
-class SGD:
-    """Gradient descent, with momentum if it is not 0. torch's makes the same steps and loads a compiler, 2 s."""
+class Optimiser:
+    """Gradient descent, with momentum, or Adam. The bits are torch.optim's, which loads a compiler (2 s)."""
 
-    rate: float
-    momentum: float = 0.0
-    velocity: Tensor | None = None  # (P,), from the first step on
+    def __init__(self, settings: OptimizerConfig) -> None:
+        self._settings = settings
+        self.state: dict[str, Tensor] = {}  # what it remembers of earlier steps, by torch's names
 
     def step(self, vector: Tensor, gradient: Tensor) -> None:
-        if self.momentum != 0:
-            old = self.velocity
-            self.velocity = gradient.clone() if old is None else old.mul_(self.momentum).add_(gradient)
-            gradient = self.velocity
-        vector.add_(gradient, alpha=-self.rate)
+        """One step along ``gradient``; the parameters ``vector``, of the same shape, change in place."""
+        rate, decay = self._settings.learning_rate, self._settings.momentum
+        if self._settings.name == "adam":
+            self._adam(vector, gradient, rate, decay)
+            return
+        if self._settings.name == "momentum":
+            old = self.state.get("momentum_buffer")
+            gradient = gradient.clone() if old is None else old.mul_(decay).add_(gradient)
+            self.state["momentum_buffer"] = gradient
+        vector.add_(gradient, alpha=-rate)
 
-
-Optimiser = SGD | torch.optim.Optimizer
-"""What :func:`descend` takes a step with."""
-
-_VELOCITY = "momentum_buffer"
-
-
-def make_optimiser(vector: Tensor, settings: OptimizerConfig) -> Optimiser:
-    """An optimiser of the parameters ``vector`` (P,), for :func:`descend`."""
-    if settings.name == "adam":
-        return torch.optim.Adam([vector], lr=settings.learning_rate, betas=(settings.momentum, 0.999))
-    return SGD(settings.learning_rate, settings.momentum if settings.name == "momentum" else 0.0)
-
-
-def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:
-    """One step of ``optimiser`` along ``gradient``; ``vector`` changes in place."""
-    if isinstance(optimiser, SGD):
-        optimiser.step(vector, gradient)
-        return
-    vector.grad = gradient
-    optimiser.step()
-    vector.grad = None
-
-
-def optimiser_state(optimiser: Optimiser) -> dict[str, Tensor]:
-    """Copies of what an optimiser remembers of its steps, by name."""
-    if isinstance(optimiser, SGD):
-        return {} if optimiser.velocity is None else {_VELOCITY: optimiser.velocity.clone()}
-    state = optimiser.state_dict()["state"].get(0, {})
-    return {key: torch.as_tensor(value).detach().clone() for key, value in state.items()}
-
-
-def restore_optimiser(optimiser: Optimiser, state: dict[str, Tensor], vector: Tensor) -> None:
-    """Puts back what :func:`optimiser_state` gave, on the device of the parameters ``vector``."""
-    if isinstance(optimiser, SGD):
-        optimiser.velocity = state[_VELOCITY].to(vector.device, copy=True) if state else None
-    elif state:
-        optimiser.load_state_dict({"state": {0: state}, "param_groups": optimiser.state_dict()["param_groups"]})
+    def _adam(self, vector: Tensor, gradient: Tensor, rate: float, decay: float) -> None:
+        names = ("exp_avg", "exp_avg_sq")
+        mean, square = (self.state.setdefault(name, torch.zeros_like(vector)) for name in names)
+        steps = int(self.state.get("step", 0)) + 1
+        self.state["step"] = torch.tensor(float(steps))
+        mean.lerp_(gradient, 1 - decay)
+        square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
+        spread = (square.sqrt() / (1 - 0.999**steps) ** 0.5).add_(1e-8)
+        vector.addcdiv_(mean, spread, value=-rate / (1 - decay**steps))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from subjectdp.sampling import (
     subjects_of_round,
 )
 from subjectdp.training.device_data import DeviceDataset, to_device
-from subjectdp.training.federation import Federation, descend, make_optimiser
+from subjectdp.training.federation import Federation, Optimiser
 from subjectdp.training.records import LoggedStep
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
@@ -272,7 +272,7 @@ def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
 def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, shares: Tensor) -> None:
     engine = federation.engine
     inputs, labels = (of_items(values, lambda tensor: tensor[items]) for values in (batch.inputs, batch.labels))
-    optimiser = make_optimiser(models, federation.optimiser)
+    optimiser = Optimiser(federation.optimiser)
 
     def loss(vector: Tensor, inputs: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
         outputs = functional_call(engine.flat.model, engine.flat.views(vector), (inputs,))
@@ -286,7 +286,7 @@ def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, 
             gradient = engine.gradient_sum(one, wanted, shares[0]).unsqueeze(0)
         else:
             gradient = gradients(models, inputs, labels, shares).detach()
-        descend(optimiser, models, gradient)
+        optimiser.step(models, gradient)
 
 
 def _clipped(updates: Tensor, norms: Tensor, clip_norms: float | Tensor) -> Tensor:

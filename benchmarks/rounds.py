@@ -31,8 +31,7 @@ from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.sampling import StepKey, sample_items
-from subjectdp.training.build import RunInputs, make_federation
-from subjectdp.training.federation import Federation, Optimiser
+from subjectdp.training.federation import Federation, Optimiser, RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
 

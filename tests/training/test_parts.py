@@ -16,7 +16,7 @@ from subjectdp.data.content import Content
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.sampling import BatchStatistics
-from subjectdp.training import build
+from subjectdp.training import federation
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 from subjectdp.training.federation import Optimiser
 from subjectdp.training.records import LoggedStep, StepLog
@@ -139,7 +139,7 @@ def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_statements: None
 ) -> None:
     """Runs of 1, 2 and 3 rounds give the newest models; the run with an average of all must save their mean."""
-    monkeypatch.setattr(build, "noise_name", lambda *_: "shared")  # which else is each run's own
+    monkeypatch.setattr(federation, "noise_name", lambda *_: "shared")  # which else is each run's own
     newest = [trained(tmp_path, f"newest{rounds}", rounds, None) for rounds in (1, 2, 3)]
     mean, table = trained(tmp_path, "mean", 3, 1.0)
     vectors = np.stack([vector for vector, _ in newest])

@@ -46,8 +46,7 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 from subjectdp.sampling import silos_of_round
-from subjectdp.training.build import RunInputs, make_federation
-from subjectdp.training.federation import Federation
+from subjectdp.training.federation import Federation, RunInputs, make_federation
 from subjectdp.training.manifest import choose_device
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import check_noise, train_silo

@@ -1,28 +1,41 @@
-"""A simulated federation: everything that stays the same over the rounds of a run; optimisers on the flat model vector.
+"""A simulated federation: what stays the same over the rounds of a run, how it is built from configuration and folders,
+and its optimisers on the flat model vector.
 
 Optimisers are post-processing of what a silo has noised, but not of a sum over silos.
 """
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.base import RoundRule
+from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.fingerprint import fingerprint, training_stages
+from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import OptimizerConfig, PerformanceConfig
-from subjectdp.data.partition import Partition
-from subjectdp.engine.clipping import ClippingEngine
-from subjectdp.errors import ConfigError, PrivacyError, expected
+from subjectdp.data.partition import Partition, load_partition
+from subjectdp.data.store import PreparedData, load_prepared
+from subjectdp.engine.clipping import ClippingEngine, cross_entropy, squared_error
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values, tried_positions
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected
+from subjectdp.models.build import build_model
+from subjectdp.models.catalogue import model_parameters
+from subjectdp.models.fixed import fixed_features
 from subjectdp.noise.skellam import Grid
 from subjectdp.noise.subject_weights import budget_weights, clip_norms
-from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, TrustModel
-from subjectdp.training.device_data import DeviceDataset
+from subjectdp.plan.plan import NoiseDistribution, NoiseSource, PrivacyPlan, TrustModel
+from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 
 
 @dataclass(frozen=True)
@@ -31,23 +44,6 @@ class IntegerNoise:
 
     grid: Grid  # of steps C over 2^bits
     unit: float  # how far one integer moves a parameter
-
-
-def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig) -> IntegerNoise:
-    """The grid of a plan with Skellam noise for P = ``dimension`` parameters.
-
-    Raises ConfigError for an optimiser whose updates are no multiples of the grid, PrivacyError for gradients that are
-    not clipped, or noise too wide for the sampler.
-    """
-    if optimiser.name != "sgd":
-        allowed = "sgd with Skellam noise (updates must be sums of noisy integers)"
-        raise expected("training.optimizer.name", optimiser.name, allowed, ConfigError)
-    if plan.clip_norm is None:
-        raise PrivacyError("Expected clipped gradients with Skellam noise, the plan clips nothing.")
-    grid = Grid.of_bits(plan.settings.gradient_bits, plan.clip_norm, dimension)
-    for silo in plan.silos:
-        grid.variance(silo.noise_multiplier)  # refused now, not in the first round
-    return IntegerNoise(grid, optimiser.learning_rate * grid.step / plan.silos[0].divisor)
 
 
 class Optimiser:
@@ -114,7 +110,21 @@ class Federation:
 
     @cached_property
     def integer_noise(self) -> IntegerNoise:
-        return integer_noise(self.plan, self.engine.flat.size, self.optimiser)
+        """The grid of Skellam noise for the engine's parameters.
+
+        Raises ConfigError for an optimiser whose updates are no multiples of the grid, PrivacyError for gradients that
+        are not clipped, or noise too wide for the sampler.
+        """
+        plan, optimiser = self.plan, self.optimiser
+        if optimiser.name != "sgd":
+            allowed = "sgd with Skellam noise (updates must be sums of noisy integers)"
+            raise expected("training.optimizer.name", optimiser.name, allowed, ConfigError)
+        if plan.clip_norm is None:
+            raise PrivacyError("Expected clipped gradients with Skellam noise, the plan clips nothing.")
+        grid = Grid.of_bits(plan.settings.gradient_bits, plan.clip_norm, self.engine.flat.size)
+        for silo in plan.silos:
+            grid.variance(silo.noise_multiplier)  # refused now, not in the first round
+        return IntegerNoise(grid, optimiser.learning_rate * grid.step / plan.silos[0].divisor)
 
     @cached_property
     def subject_clip_norms(self) -> NDArray[np.float32]:
@@ -147,3 +157,85 @@ def noise_name(
     rounding = [speed.physical_batch_size, speed.threads, torch.__version__]
     content = [run_id, facts, partition.facts, partition.data_hashes, code, rounding]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What a run is made from, read and checked."""
+
+    run: RunConfig
+    plan: PrivacyPlan
+    prepared: PreparedData
+    partition: Partition
+    secret: int | None = field(default=None, repr=False)  # of a run with ``privacy.noise_source: secure``
+
+
+def read_inputs(
+    config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str, cache_dir: Path | None = None
+) -> RunInputs:
+    """Reads a run's data, verifying their hashes, and makes its plan; SubjectDPError where they do not fit."""
+    run = load_run(config)
+    prepared, partition = load_prepared(prepared_folder, verify=True), load_partition(partition_folder)
+    if partition.data_hashes != prepared.meta["sha256"]:
+        raise DataError(
+            f"The partition was made from other data than {prepared.folder} holds: make the partition again."
+        )
+    return RunInputs(run, plan_run(run, partition, cache_dir), prepared, partition)
+
+
+def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | str | None = None) -> Federation:
+    """Builds model, engine and items on the device, and tries the model on one item and on a few.
+
+    ``cache_dir`` keeps a model's fixed features for other runs. Raises ModelError for a model that does not fit the
+    data or mixes items, ConfigError or PrivacyError for an optimiser or noise that does not fit the plan, or secure
+    noise without a secret.
+    """
+    run, plan, partition, prepared = inputs.run, inputs.plan, inputs.partition, inputs.prepared
+    secure = plan.settings.noise_source is NoiseSource.SECURE
+    if secure != (inputs.secret is not None):
+        raise PrivacyError("Secure noise requires a run secret, and reproducible noise takes none.")
+    name = str(run.model.name)
+    shape, parameters = prepared.shape, run.model.parameters
+    model = build_model(name, prepared.outputs, prepared.kind, run.seed, parameters, shape).to(device)
+    data = _items_on_device(inputs, model, device, cache_dir)
+    items = partition.train_items if len(partition.train_items) else partition.test_items
+    item, _ = data.batch(items[:1])
+    _check_shapes(model, name, item, prepared.outputs)
+    at_once = run.performance.physical_batch_size or items_in_a_pass(saved_values(model, item), device.type)
+    engine = ClippingEngine(FlatParameters(model), at_once, cross_entropy if prepared.classes else squared_error)
+    check_model(model, engine.item_loss, *data.batch(items[tried_positions(len(items))]))
+    return Federation(
+        rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),
+        plan=plan,
+        partition=partition,
+        data=data,
+        engine=engine,
+        seed=run.seed if inputs.secret is None else inputs.secret,
+        noise_name=noise_name(plan, run.run_id, partition, name, run.performance),
+        optimiser=run.training.optimizer,
+        averaged_rounds=run.training.averaged_rounds,
+    )
+
+
+def _items_on_device(
+    inputs: RunInputs, model: torch.nn.Module, device: torch.device, cache_dir: Path | str | None
+) -> DeviceDataset:
+    run, partition, prepared = inputs.run, inputs.partition, inputs.prepared
+    if (compute := fixed_features(model)) is None:
+        return DeviceDataset(prepared, device)
+    kept = None
+    if cache_dir is not None and device.type == "cpu":
+        resolved = {"name": run.model.name, **model_parameters(str(run.model.name), run.model.parameters)}
+        kept = FeatureCache(cache_dir, prepared.meta["sha256"], resolved)
+    used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
+    return DeviceDataset(prepared, device, FixedFeatures(compute, used, kept))
+
+
+def _check_shapes(model: torch.nn.Module, name: str, item: Tensor, classes: int) -> None:
+    try:
+        with torch.no_grad():
+            shape = tuple(model(item).shape)
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise ModelError(f"Expected model.name {name!r} to take items of shape {tuple(item.shape)}: {error}") from None
+    if shape != (1, classes):
+        raise ModelError(f"Expected model.name {name!r} to give logits of shape (1, {classes}), got {shape}.")

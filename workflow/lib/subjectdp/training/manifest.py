@@ -20,8 +20,7 @@ from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import read_sealed, sealed, sha256_of, write_bytes
 from subjectdp.io.printing import strict
 from subjectdp.places import CHECKOUT, FINISHED
-from subjectdp.training.build import RunInputs
-from subjectdp.training.federation import noise_name
+from subjectdp.training.federation import RunInputs, noise_name
 from subjectdp.training.records import Snapshot
 
 PACKAGES = ["torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy", "numba"]

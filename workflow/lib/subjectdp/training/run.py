@@ -25,8 +25,7 @@ from subjectdp.io.locks import owned
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.places import FINISHED, PROGRESS
 from subjectdp.plan.plan import NoiseSource
-from subjectdp.training.build import RunInputs, make_federation, read_inputs
-from subjectdp.training.federation import Federation
+from subjectdp.training.federation import Federation, RunInputs, make_federation, read_inputs
 from subjectdp.training.manifest import (
     MANIFEST,
     RESULT_FILES,

@@ -35,8 +35,8 @@ from subjectdp.io.atomic import write_frame
 from subjectdp.models.linear import LIPSCHITZ, Logistic
 from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
 from subjectdp.plan.rules import expected_batch
-from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.device_data import DeviceDataset
+from subjectdp.training.federation import RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION, bounds

@@ -88,9 +88,9 @@ def check_content(content: Content) -> None:
     last = content.first_items + content.items + content.window
     if content.items.min() < 1 or content.first_items.min() < 0 or last.max() > items:
         raise DataError(f"{name}: a subject without items, or with items outside of the features.")
-    order = np.argsort(content.first_items)
-    overlap = (content.first_items[order][1:] < last[order][:-1]).any()
-    if overlap or (content.kind != TEXT and int(content.items.sum()) != items):
+    if (np.diff(content.first_items) < 0).any():
+        raise DataError(f"{name}: expected the subjects in the order of their items' addresses (first_items rising).")
+    if (content.first_items[1:] < last[:-1]).any() or (content.kind != TEXT and int(content.items.sum()) != items):
         raise DataError(f"{name}: an item that is of two subjects, or of none.")
     if content.own_subjects and int(content.items.max()) > 1:
         raise DataError(f"{name}: own_subjects, and a subject with several items: leave own_subjects out.")

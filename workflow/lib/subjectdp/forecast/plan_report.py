@@ -260,11 +260,9 @@ def _expected_splits(run: RunConfig) -> Splits:
             singles = (np.arange(int((items == 1).sum())) * (1 - test)).astype(np.int64)
             alone = np.diff(singles, prepend=-1)
             sizes = [np.append(part, more) for part, more in zip(sizes, (alone, 0 * alone, 1 - alone), strict=True)]
-    columns = []
-    for part in sizes:
-        owners = np.repeat(np.arange(len(part), dtype=np.int32), part)
-        columns += [np.arange(len(owners), dtype=np.int32), owners]
+    items_of_train, *others = (np.arange(int(part.sum()), dtype=np.int32) for part in sizes)
+    owners = np.repeat(np.arange(len(sizes[0]), dtype=np.int32), sizes[0])
     silos = np.empty(0, np.int16)
     if run.partition.distribution == INHERENT:  # of equal sizes, as nothing better is known
-        silos = (np.arange(len(columns[0])) % run.partition.silos).astype(np.int16)
-    return Splits(*columns, train_silos=silos, own_subjects=data.own_subjects)
+        silos = (items_of_train % run.partition.silos).astype(np.int16)
+    return Splits(items_of_train, owners, *others, train_silos=silos, own_subjects=data.own_subjects)

@@ -84,4 +84,5 @@ def test_an_empty_batch_is_still_a_step_with_noise() -> None:
     start = run.theta.clone()
     run.run_round(tiny.ROUND)
     assert [row.items for row in run.rows] == [0, 0, 0]
+    assert all(math.isnan(row.clipped_fraction) for row in run.rows)
     assert tiny.fits(run.theta - start, tiny.RATE * NOISE * tiny.CLIP / math.sqrt(3) / tiny.BATCH)

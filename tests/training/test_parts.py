@@ -21,7 +21,6 @@ from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFea
 from subjectdp.training.federation import Optimiser
 from subjectdp.training.records import LoggedStep, StepLog
 from subjectdp.training.rounds import IterateAverage, evaluate
-from subjectdp.training.silo_step import _share_above
 from training import small_world
 
 BATCH = BatchStatistics(7, 3, 4)
@@ -148,19 +147,6 @@ def test_a_run_saves_and_evaluates_the_average_and_trains_on_as_without(
     losses = [float(rounds["test_loss"].iloc[-1]) for _, rounds in newest]
     assert float(table["test_loss"].iloc[0]) == pytest.approx(losses[0], rel=1e-6), "one round: the same model"
     assert float(table["test_loss"].iloc[-1]) != pytest.approx(losses[2], rel=1e-4)
-
-
-@pytest.mark.parametrize("count", [0, 1, 3, 7, 512])
-@pytest.mark.parametrize("of_each", [False, True])
-def test_the_share_is_torchs_mean_in_float32(count: int, of_each: bool) -> None:
-    """NaN for none; a norm at the bound is not above it, and one that is not finite counts by comparison."""
-    generator = torch.Generator().manual_seed(count)
-    norms = torch.rand(count, generator=generator)
-    norms[2:5] = torch.tensor([0.5, math.inf, math.nan])[: max(0, count - 2)]
-    bound = torch.rand(count, generator=generator) if of_each else 0.5
-    wanted = (norms > bound).to(torch.float32).mean()
-    assert torch.equal(torch.as_tensor(_share_above(norms, bound)).isnan(), wanted.isnan())
-    assert count == 0 or _share_above(norms, bound) == wanted.item()
 
 
 CPU = torch.device("cpu")

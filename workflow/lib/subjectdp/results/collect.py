@@ -166,15 +166,6 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> p
     return table
 
 
-def epsilon_of(statement: Any) -> float:
-    """The ε of a privacy statement: a number, an object with ``epsilon``, null (NaN), or ``inf`` as text."""
-    value = statement.get("epsilon") if isinstance(statement, dict) else statement
-    try:
-        return math.nan if value is None else float(value)
-    except (TypeError, ValueError) as problem:
-        raise expected("epsilon of a privacy statement", value, "a number, inf or null", DataError) from problem
-
-
 def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
     files = manifest.get("files")
     if not isinstance(files, dict) or not files.keys() >= {"rounds.parquet", "steps.parquet"}:
@@ -229,11 +220,16 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
         sound, over = {"item": sound.get("item")}, over and {**over, "subject": None}
     subject = sound.get("subject") or {}
     return {
-        "epsilon_as_published": epsilon_of(privacy.get("as_published")),
-        **{f"epsilon_sound_{unit}": epsilon_of(sound.get(unit)) for unit in ("item", "subject_one_silo", "subject")},
+        "epsilon_as_published": _epsilon(privacy.get("as_published")),
+        **{f"epsilon_sound_{unit}": _epsilon(sound.get(unit)) for unit in ("item", "subject_one_silo", "subject")},
         "subject_guarantee": NO_IDS if alone else _GUARANTEES[subject.get("guarantee", False)],
         "subject_event": json.dumps(subject.get("event")),
         "epsilon_over_rounds": json.dumps(over),
         "predicted_subjects": math.nan if predicted is None else float(predicted["subjects"]),
-        "epsilon_predicted": epsilon_of(predicted),
+        "epsilon_predicted": _epsilon(predicted),
     }
+
+
+def _epsilon(statement: dict[str, Any] | None) -> float:
+    """NaN where none is stated."""
+    return math.nan if statement is None or statement["epsilon"] is None else float(statement["epsilon"])

@@ -165,7 +165,7 @@ if not workflow.is_main_process:
     workflow.register_resource("training_slot", 1)
     workflow.register_resource("partition_slot", 1)
 RUNS = SCENARIO.runs_by_id
-PARTITIONS = {run.partition_id: run for run in RUNS.values()}
+PARTITIONS = SCENARIO.partitions_by_id
 DATA = SCENARIO.datasets_by_key
 for kind, known in {"runs": RUNS, "partitions": PARTITIONS, "data": DATA}.items():
     for word in words if not {"--cleanup-metadata", "--cm"} & set(words) else ():

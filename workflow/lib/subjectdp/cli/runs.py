@@ -97,8 +97,8 @@ def scenario(options: argparse.Namespace) -> None:
     """
     scenario = load_scenario(options.files)
     check_before_start(scenario, options.results, options.files)
-    if options.figure is not None and options.figure not in scenario.figures:
-        raise unknown("figure of this scenario", options.figure, scenario.figures)
+    if options.figure is not None:
+        scenario.require_figure(options.figure)
     runs = scenario.runs if options.figure is None else scenario.runs_of_figure(options.figure)
     if options.json:
         print_json(_as_json(scenario, runs))

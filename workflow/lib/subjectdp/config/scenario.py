@@ -251,11 +251,8 @@ class Scenario(Section):
 
     @cached_property
     def partitions_by_id(self) -> dict[str, RunConfig]:
-        """Partition id -> the first run that trains on it; its seed, data and partition determine the partition."""
-        partitions: dict[str, RunConfig] = {}
-        for run in self.runs:
-            partitions.setdefault(run.partition_id, run)
-        return partitions
+        """Partition id -> a run that trains on it; its seed, data and partition determine the partition."""
+        return {run.partition_id: run for run in self.runs}
 
 
 def load_scenario(paths: Sequence[Path | str] | Path | str, given: Mapping[str, Any] | None = None) -> Scenario:

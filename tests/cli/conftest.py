@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands import SMOKE
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
 from subjectdp.io.atomic import sealed
 
 

@@ -14,7 +14,7 @@ from accounting.plans import facts, settings
 from cli.commands import Captured, refused, run_json, said
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.registry import mechanism
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import AccountingMode
 

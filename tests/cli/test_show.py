@@ -12,7 +12,8 @@ import pytest
 from accounting.plans import LOCAL_ITEM, RELEASE, plan
 from cli.commands import SMOKE, Captured, refused, run, run_json, said
 from subjectdp.cli.runs import compare, sparkline
-from subjectdp.config import load_run, load_scenario
+from subjectdp.config.run import load_run
+from subjectdp.config.scenario import load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import NoiseSource, SamplingMethod
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from data.made_content import texts_of
 from source_files import leaf_femnist, leaf_shakespeare, leaf_windows, write_document, write_zip
-from subjectdp.config import load_run
+from subjectdp.config.run import load_run
 from subjectdp.config.sections import DataConfig
 from subjectdp.data import leaf_json, leaf_tables
 from subjectdp.data.content import Content, check_content, check_expected, count_content

@@ -8,8 +8,8 @@ from snakemake_executor_plugin_slurm import common_settings
 from yte import process_yaml
 
 from forecast.runs import PAPER, SHAKESPEARE, SHORT, run_of
-from subjectdp.config import Scenario, load_scenario, load_scenario_from_mapping
 from subjectdp.config.fingerprint import source_content
+from subjectdp.config.scenario import Scenario, load_scenario, load_scenario_from_mapping
 from subjectdp.errors import ConfigError
 from subjectdp.figures.catalogue import FIGURES, entry
 from subjectdp.forecast.before_start import (

@@ -55,19 +55,19 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 # Only light modules: this file is parsed again in every cluster job, and torch or pandas would cost seconds.
 from subjectdp.algorithms.registry import is_private
 from subjectdp.figures import catalogue
-from subjectdp.config import (
-    fingerprint,
-    given_values,
-    load_scenario,
-    load_scenario_from_mapping,
-)
 from subjectdp.config.fingerprint import (
+    fingerprint,
     input_fingerprint,
     source_addresses,
     source_content,
     training_stages,
 )
-from subjectdp.config.scenario import overlaid
+from subjectdp.config.scenario import (
+    given_values,
+    load_scenario,
+    load_scenario_from_mapping,
+    overlaid,
+)
 from subjectdp.places import under
 from subjectdp.forecast.before_start import (
     check_before_start,

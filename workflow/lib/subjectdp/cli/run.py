@@ -15,7 +15,7 @@ from pathlib import Path
 
 from subjectdp import places
 from subjectdp.cli.parser import Line, add_json, add_results
-from subjectdp.config import Scenario, load_scenario
+from subjectdp.config.scenario import Scenario, load_scenario
 from subjectdp.errors import ConfigError, expected, whole_number
 from subjectdp.forecast.before_start import check_before_start, figures_to_mend, replaced_runs, unread_variables
 from subjectdp.io.loaded_jobs import loaded_jobs

@@ -11,8 +11,8 @@ from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.cli import run_folders
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import UNITS, RunFolder, State, epsilon_of, recorded_runs, scenario_run
-from subjectdp.config import RunConfig, Scenario, load_scenario
-from subjectdp.config.run import settings_apart, settings_read
+from subjectdp.config.run import RunConfig, settings_apart, settings_read
+from subjectdp.config.scenario import Scenario, load_scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
 from subjectdp.forecast.before_start import check_before_start, replaced_runs

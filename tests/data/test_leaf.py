@@ -390,6 +390,20 @@ def test_damaged_files_are_named(tmp_path: Path, file: str, problem: str) -> Non
         _load(tmp_path / file)
 
 
+def test_an_image_without_a_writer_or_a_label_is_refused(tmp_path: Path) -> None:
+    pictures, _ = _pictures(3, 0)
+    rows = {"writer_id": ["f", None, "g"], "image": [_png(each) for each in pictures], "character": [1, 2, 3]}
+    pd.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a value in each row of writer_id, image, character"):
+        _load(tmp_path / "a.parquet")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for client, labels in {"f": [1, 2], "g": [3, 4, 5, 6]}.items():  # as many in all as pictures
+            group = file.create_group(f"examples/{client}")
+            group["pixels"], group["label"] = np.asarray(pictures, np.float32) / 255, labels
+    with pytest.raises(DataError, match="f: 3 entries in pixels, 2 in label"):
+        _load(tmp_path / "a.h5")
+
+
 def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
     row = {"image": _png(np.zeros((8, 8), np.uint8)), "writer_id": "f", "character": 1}
     pd.DataFrame([row]).to_parquet(tmp_path / "a.parquet")

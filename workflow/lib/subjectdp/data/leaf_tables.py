@@ -88,6 +88,8 @@ def _frames(file: Path, columns: list[str]) -> Iterator[pd.DataFrame]:
             missing = next((name for name in columns if name not in part.columns), None)
             if missing is not None:
                 raise unknown(f"{file}: column", missing, part.columns, DataError)
+            if part[columns].isna().any(axis=None):
+                raise DataError(f"{file}: expected a value in each row of {', '.join(columns)}, got one without.")
             yield part
     except (OSError, ValueError) as problem:
         if isinstance(problem, DataError):
@@ -120,8 +122,10 @@ def _hdf5(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
                 if not len(group["label" if kind == IMAGE else "snippets"]):
                     continue
                 if kind == IMAGE:
-                    where = f"{file}: {client}"
-                    yield client, (_levels(group["pixels"][:], where), checked_labels(group["label"][:], where))
+                    where, pixels, labels = f"{file}: {client}", group["pixels"][:], group["label"][:]
+                    if len(pixels) != len(labels):
+                        raise DataError(f"{where}: {len(pixels)} entries in pixels, {len(labels)} in label.")
+                    yield client, (_levels(pixels, where), checked_labels(labels, where))
                 else:
                     yield client, " ".join(" ".join(each.decode() for each in group["snippets"][:].tolist()).split())
     except (OSError, KeyError, UnicodeDecodeError) as problem:

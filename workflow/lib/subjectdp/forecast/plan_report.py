@@ -126,9 +126,7 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
         return {"rounds": draft.rounds, "epsilon_as_published": run.privacy.epsilon}
     folder = places.calibration_cache_dir(results)
     plan = plan_run(run, partition, Path(folder))
-    facts = plan.to_dict()
-    facts["settings"].pop("cache_dir")  # a place, which changes no ε
-    inputs = {"plan": facts, "code": fingerprint("subjectdp.accounting.statements")}
+    inputs = {"plan": plan.to_dict(), "code": fingerprint("subjectdp.accounting.statements")}
     epsilons = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
     alone = run.data.own_subjects  # a subject's ε would be that of an item
     stated = {column: None if alone and "subject" in name else epsilons[name] for column, name in _EPSILONS.items()}

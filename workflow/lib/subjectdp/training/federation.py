@@ -151,11 +151,9 @@ def noise_name(
     device draws from a generator of its own. ``model``: None for one that is not in the catalogue.
     """
     speed = PerformanceConfig() if performance is None else performance
-    facts = plan.to_dict()
-    facts["settings"].pop("cache_dir")  # a place, which changes nothing that is released
     code = fingerprint(*training_stages(plan.mechanism.algorithm, model))
     rounding = [speed.physical_batch_size, speed.threads, torch.__version__]
-    content = [run_id, facts, partition.facts, partition.data_hashes, code, rounding]
+    content = [run_id, plan.to_dict(), partition.facts, partition.data_hashes, code, rounding]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 

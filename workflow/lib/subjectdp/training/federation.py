@@ -38,14 +38,6 @@ from subjectdp.plan.plan import NoiseDistribution, NoiseSource, PrivacyPlan, Tru
 from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 
 
-@dataclass(frozen=True)
-class IntegerNoise:
-    """Public numbers of a run with integer noise."""
-
-    grid: Grid  # of steps C over 2^bits
-    unit: float  # how far one integer moves a parameter
-
-
 class Optimiser:
     """Gradient descent, with momentum, or Adam. The bits are torch.optim's, which loads a compiler (2 s)."""
 
@@ -101,7 +93,7 @@ class Federation:
             allowed = "sgd or momentum: the plan says that the silos' updates are linear in their noisy gradients"
             raise expected("training.optimizer.name", name, allowed, PrivacyError)
         if self.plan.settings.noise_distribution is NoiseDistribution.SKELLAM:
-            _ = self.integer_noise  # refused now, not in the first round
+            _ = self.grid  # refused now, not in the first round
 
     @property
     def device(self) -> torch.device:
@@ -109,8 +101,8 @@ class Federation:
         return self.engine.flat.vector.device
 
     @cached_property
-    def integer_noise(self) -> IntegerNoise:
-        """The grid of Skellam noise for the engine's parameters.
+    def grid(self) -> Grid:
+        """The grid of Skellam noise for the engine's parameters, of steps C over 2^bits.
 
         Raises ConfigError for an optimiser whose updates are no multiples of the grid, PrivacyError for gradients that
         are not clipped, or noise too wide for the sampler.
@@ -124,7 +116,12 @@ class Federation:
         grid = Grid.of_bits(plan.settings.gradient_bits, plan.clip_norm, self.engine.flat.size)
         for silo in plan.silos:
             grid.variance(silo.noise_multiplier)  # refused now, not in the first round
-        return IntegerNoise(grid, optimiser.learning_rate * grid.step / plan.silos[0].divisor)
+        return grid
+
+    @property
+    def unit(self) -> float:
+        """How far one integer of the grid moves a parameter."""
+        return self.optimiser.learning_rate * self.grid.step / self.plan.silos[0].divisor
 
     @cached_property
     def subject_clip_norms(self) -> NDArray[np.float32]:

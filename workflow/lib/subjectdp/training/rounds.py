@@ -117,7 +117,7 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
             optimiser.step(vector, direction)
         else:
             integers += direction
-            vector.sub_((direction * federation.integer_noise.unit).to(vector))
+            vector.sub_((direction * federation.unit).to(vector))
     if task is SiloTask.NOISY_UPDATE:
         whole = SiloStep(federation, round_, silo, UPDATE)
         released = whole.release(vector - theta)
@@ -170,7 +170,7 @@ class RoundServer:
 
     @property
     def unit(self) -> float:
-        return self._federation.integer_noise.unit
+        return self._federation.unit
 
 
 @torch.no_grad()

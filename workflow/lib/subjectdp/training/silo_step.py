@@ -172,16 +172,13 @@ class SiloStep:
 
     def rounded_sum(self, batch: Batch) -> Tensor:
         generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._place)
-        total, self._clipped_fraction = rounded_sum(self.engine, batch, self._grid, self._clip_norm(), generator)
+        grid = self.federation.grid
+        total, self._clipped_fraction = rounded_sum(self.engine, batch, grid, self._clip_norm(), generator)
         return total
 
     def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
         generator = numpy_generator(*self._noise_key(noise_multiplier))
-        return total.add_(torch.from_numpy(self._grid.noise(noise_multiplier, generator)))
-
-    @property
-    def _grid(self) -> Grid:
-        return self.federation.integer_noise.grid
+        return total.add_(torch.from_numpy(self.federation.grid.noise(noise_multiplier, generator)))
 
     def divisor(self, batch: Batch) -> float:
         if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:

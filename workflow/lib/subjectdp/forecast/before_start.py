@@ -69,9 +69,9 @@ def expected_items(run: RunConfig) -> Items:
     test = float(run.data.test_fraction or 0.0)
     rest, validation = subjects * mean * (1 - test), run.data.validation_fraction
     train = rest * (1 - validation)
-    cap = run.partition.max_items_per_subject
+    cap, held = run.partition.max_items_per_subject, run.partition.silos_per_subject or run.partition.silos
     if cap is not None:
-        train = min(train, float(cap) * subjects * run.partition.silos)
+        train = min(train, float(cap) * subjects * held)
     train_items = max(run.partition.silos, round(train))
     return Items(subjects, train_items, round(rest * validation), round(subjects * mean * test))
 

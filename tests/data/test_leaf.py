@@ -404,6 +404,13 @@ def test_an_image_without_a_writer_or_a_label_is_refused(tmp_path: Path) -> None
         _load(tmp_path / "a.h5")
 
 
+def test_files_of_several_forms_are_refused(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.csv"):
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=r"several forms \(Flower Labs' parquet, Flower Labs' CSV\)"):
+        _load(tmp_path)
+
+
 def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
     row = {"image": _png(np.zeros((8, 8), np.uint8)), "writer_id": "f", "character": 1}
     pd.DataFrame([row]).to_parquet(tmp_path / "a.parquet")

@@ -39,11 +39,14 @@ _ROWS = 1 << 16
 
 
 def form_of(path: Path) -> str | None:
-    """Which of these forms lies at ``path``, by the endings of its files; None for another."""
+    """Which of these forms lies at ``path``, by the endings of its files; None for another. DataError for several."""
     names = [path.name] if path.is_file() else [each.name for each in sorted(path.rglob("*")) if each.is_file()]
     if any(name.endswith(".json") for name in names):
         return None
-    return next((form for ending, form in _ENDINGS.items() if any(name.endswith(ending) for name in names)), None)
+    found = [form for ending, form in _ENDINGS.items() if any(name.endswith(ending) for name in names)]
+    if len(found) > 1:
+        raise DataError(f"{path} holds files of several forms ({', '.join(found)}): give those of one.")
+    return found[0] if found else None
 
 
 def load(kind: str, path: Path, form: str) -> Content:

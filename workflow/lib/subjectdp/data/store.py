@@ -147,7 +147,8 @@ def write_folder(
         if isinstance(content, pd.DataFrame):
             atomic.write_frame(path := index.with_name(f"{name}.parquet"), content)
         else:
-            atomic.write_array(path := index.with_name(f"{name}.npy"), content)
+            with atomic.atomic_open(path := index.with_name(f"{name}.npy")) as stream:
+                np.save(stream, content, allow_pickle=False)
         written["sha256"][name], written["bytes"][name] = atomic.sha256_of(path), path.stat().st_size
     atomic.write_json(index, sealed(written))
     return written

@@ -19,11 +19,10 @@ from typing import IO, TYPE_CHECKING, Any
 from subjectdp.errors import DataError, StorageError
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 
-_CHUNK = 1 << 20
+_FULL = 1 << 20  # bytes that are free on a full disk
 _CANNOT_WRITE = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -72,7 +71,7 @@ def _why_not_written(error: OSError, target: Path) -> str | None:
         return None
     if error.errno is None:
         with suppress(OSError):
-            return _CANNOT_WRITE[errno.ENOSPC] if shutil.disk_usage(target.parent).free < _CHUNK else None
+            return _CANNOT_WRITE[errno.ENOSPC] if shutil.disk_usage(target.parent).free < _FULL else None
         return None
     return _CANNOT_WRITE.get(error.errno)
 
@@ -86,9 +85,9 @@ def _beside(filename: object, target: Path) -> bool:
 
 
 @contextmanager
-def atomic_open(target: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
+def atomic_open(target: Path | str) -> Iterator[IO[bytes]]:
     """Opens a temporary file for writing that becomes ``target`` on a clean exit."""
-    with atomic_path(target) as temporary, open(temporary, mode) as stream:
+    with atomic_path(target) as temporary, open(temporary, "wb") as stream:
         yield stream
 
 
@@ -107,13 +106,6 @@ def write_json(target: Path | str, content: Any) -> None:
     write_text(target, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
-def write_array(target: Path | str, array: np.ndarray[Any, Any]) -> None:
-    import numpy as np
-
-    with atomic_open(target) as stream:
-        np.save(stream, array, allow_pickle=False)
-
-
 def write_frame(target: Path | str, frame: pd.DataFrame) -> None:
     """Writes a data frame by its target's suffix (.parquet or .csv), atomically."""
     with atomic_path(target) as temporary:
@@ -125,11 +117,8 @@ def write_frame(target: Path | str, frame: pd.DataFrame) -> None:
 
 def sha256_of(path: Path | str) -> str:
     """The hex sha256 of a file's content, read in chunks."""
-    digest = hashlib.sha256()
     with open(path, "rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

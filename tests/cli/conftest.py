@@ -14,7 +14,7 @@ from subjectdp.io.atomic import sealed
 def results(tmp_path: Path) -> Path:
     """Two finished runs of the smoke scenario, and one that was started."""
     runs = load_scenario(SMOKE).runs
-    none = {"epsilon": None, "guarantee": False, "reason": "no cap"}
+    none = {"epsilon": None, "delta": 1e-5, "guarantee": False, "reason": "no cap", "assumptions": []}
     for number, config in enumerate((runs[0], runs[1])):
         folder = tmp_path / "runs" / config.run_id
         folder.mkdir(parents=True)

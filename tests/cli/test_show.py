@@ -13,7 +13,7 @@ from accounting.plans import LOCAL_ITEM, RELEASE, plan
 from cli.commands import SMOKE, Captured, refused, run, run_json, said
 from subjectdp.cli.runs import compare, sparkline
 from subjectdp.config.run import load_run
-from subjectdp.config.scenario import load_scenario
+from subjectdp.config.scenario import load_scenario, set_dotted
 from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import NoiseSource, SamplingMethod
 
@@ -37,12 +37,14 @@ def test_show(results: Path, capsys: Captured) -> None:
     assert run_json(capsys, "show", "femnist-fed_avg", "--results", results)["run_id"] == FIRST
 
 
+def change(results: Path, run_id: str, key: str, value: object) -> None:
+    """Sets a dotted key of a run's manifest, which is sealed again."""
+    path = results / "runs" / run_id / "manifest.json"
+    path.write_text(json.dumps(sealed(set_dotted(json.loads(path.read_text()), key, value))))
+
+
 def test_an_epsilon_on_a_bound_that_was_read_from_the_data_is_marked(results: Path, capsys: Captured) -> None:
-    path = results / "runs" / FIRST / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["privacy"]["sound"]["subject"] |= {"epsilon": 63.4, "delta": 1e-5, "guarantee": "conditional"}
-    manifest["privacy"]["sound"]["subject"] |= {"assumptions": []}
-    path.write_text(json.dumps(sealed(manifest)))
+    change(results, FIRST, "privacy.sound.subject", {"epsilon": 63.4, "guarantee": "conditional"})
     assert "epsilon 63.4 at delta 1e-05, conditional" in said(capsys, "show", FIRST, "--results", results)
     listed = said(capsys, "runs", "--results", results)
     assert "63.4†" in listed and "† conditional: " in listed
@@ -52,22 +54,15 @@ def test_an_epsilon_on_a_bound_that_was_read_from_the_data_is_marked(results: Pa
 
 
 def test_data_without_subject_ids_have_no_epsilon_of_a_subject(results: Path, capsys: Captured) -> None:
-    path = results / "runs" / FIRST / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["privacy"]["own_subjects"] = True
-    for stated in manifest["privacy"]["sound"].values():
-        stated["epsilon"] = 63.4
-    path.write_text(json.dumps(sealed(manifest)))
+    stated = dict.fromkeys(("item", "subject_one_silo", "subject"), {"epsilon": 63.4})
+    change(results, FIRST, "privacy", {"own_subjects": True, "sound": stated})
     assert run_json(capsys, "runs", "--results", results)[0]["epsilon_sound_subject"] is None
     compared = run_json(capsys, "show", FIRST, SECOND, "--results", results)["epsilon"]
     assert compared["sound, one item"] == [63.4, 3.25] and compared["sound, one subject, at all its silos"][0] is None
 
 
 def test_what_is_explained_of_labels_in_numbers_is_no_accuracy(results: Path, capsys: Captured) -> None:
-    path = results / "runs" / FIRST / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["config"]["data"]["task"] = "regression"
-    path.write_text(json.dumps(sealed(manifest)))
+    change(results, FIRST, "config.data.task", "regression")
     assert "12.34 (R²)" in said(capsys, "runs", "--results", results)
 
 
@@ -111,10 +106,8 @@ def test_sparkline() -> None:
 
 
 def test_compare(results: Path, capsys: Captured) -> None:
-    path = results / "runs" / SECOND / "manifest.json"
-    manifest = json.loads(path.read_text()) | {"code_fingerprint": "abc"}
-    manifest["privacy"]["sound"]["item"]["epsilon"] = 7.5
-    path.write_text(json.dumps(sealed(manifest)))
+    change(results, SECOND, "code_fingerprint", "abc")
+    change(results, SECOND, "privacy.sound.item", {"epsilon": 7.5})
     comparison = run_json(capsys, "show", FIRST, SECOND, "--results", results)
     assert comparison["settings"] == {"algorithm.name": ["fed_avg", "local_item_dp"]}
     assert comparison["metrics"]["test_accuracy"] == [0.1234, 1.1234]

@@ -285,8 +285,7 @@ def test_expected_items_are_those_of_the_papers():
     text = expected_items(SHAKESPEARE)
     assert text.subjects == 660
     assert text.train == pytest.approx(3678452 * 0.8, rel=1e-6)
-    capped = {"silos": 16, "silos_per_subject": 2, "max_items_per_subject": 3}
-    few = expected_items(run_of(partition=capped))
+    few = expected_items(run_of(partition={"silos": 16, "silos_per_subject": 2, "max_items_per_subject": 3}))
     assert few.train == few.subjects * 2 * 3, "at no more silos than may hold a subject"
 
 

@@ -30,7 +30,7 @@ from subjectdp.models.catalogue import MODELS
 from subjectdp.models.fixed import FixedFeatureModel
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
-from subjectdp.training.federation import descend, make_optimiser
+from subjectdp.training.federation import Optimiser
 
 CLASSES = {"image": 62, "text": 80}
 WINDOW = 80  # characters of a text item
@@ -151,8 +151,7 @@ class EngineStep(Stepper):
         at_once = items_in_a_pass(saved_values(model, problem.inputs[:1]), problem.inputs.device.type)
         self.engine = ClippingEngine(FlatParameters(model), at_once)
         self.model = self.engine.flat.model
-        settings = OptimizerConfig(learning_rate=problem.learning_rate)
-        self.optimiser = make_optimiser(self.engine.flat.vector, settings)
+        self.optimiser = Optimiser(OptimizerConfig(learning_rate=problem.learning_rate))
         # a subject's mean gradient is the sum of its items', each divided by their number
         self.weights = 1.0 / problem.group_sizes if target in (Target.WEIGHTED, Target.SUBJECT) else None
         self.steps, self.last_norms = 0, torch.empty(0)
@@ -161,7 +160,7 @@ class EngineStep(Stepper):
     def step(self) -> None:
         self.steps += 1
         total = self.add_noise(self._sum(), self.std, key_bytes(0, Purpose.NOISE, "bench", self.steps))
-        descend(self.optimiser, self.engine.flat.vector, total.div_(self.problem.case.batch))
+        self.optimiser.step(self.engine.flat.vector, total.div_(self.problem.case.batch))
 
     def _sum(self) -> Tensor:
         problem = self.problem

@@ -31,8 +31,7 @@ from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.noise.gaussian import add_gaussian
 from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.sampling import StepKey, sample_items
-from subjectdp.training.build import RunInputs, make_federation
-from subjectdp.training.federation import Federation, descend, make_optimiser
+from subjectdp.training.federation import Federation, Optimiser, RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
 
@@ -105,12 +104,12 @@ def _bare_steps(federation: Federation) -> Callable[[], object]:
     batches = [_batch(federation, silo, step) for silo in range(SILOS) for step in range(_STEPS)]
 
     def run() -> None:
-        optimiser = make_optimiser(engine.flat.vector, OptimizerConfig(learning_rate=RATE))
+        optimiser = Optimiser(OptimizerConfig(learning_rate=RATE))
         for number, (inputs, labels, divisor) in enumerate(batches):
             total, _ = engine.clipped_sum(inputs, labels, clip_norm)
             key = key_bytes(0, Purpose.NOISE, "bench", number)
             noisy = add_gaussian(total, NOISE_MULTIPLIER * clip_norm, key)
-            descend(optimiser, engine.flat.vector, noisy / divisor)
+            optimiser.step(engine.flat.vector, noisy / divisor)
 
     return run
 

@@ -16,7 +16,7 @@ from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.published import group_noise, group_table, group_target, published_epsilon
 from subjectdp.accounting.sound import averaged_noise, typical_group_size, unit_epsilon
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Accountant, Horizontal, Mechanism, PrivacyPlan, SamplingMethod
 from subjectdp.plan.rules import executed_rounds

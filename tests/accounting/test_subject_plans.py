@@ -14,8 +14,8 @@ from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import privacy_statements, sound_statement
-from subjectdp.config import load_run
 from subjectdp.config.resolve import mechanism_of, plan_settings
+from subjectdp.config.run import load_run
 from subjectdp.errors import ConfigError, PrivacyError
 from subjectdp.plan.plan import (
     BudgetWeights,

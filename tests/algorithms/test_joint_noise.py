@@ -87,7 +87,7 @@ def test_updates_are_whole_multiples_of_the_unit_and_reproducible() -> None:
     run = tiny.tiny_run(joint_plan(3, 1.5, 8))
     before = run.theta.clone()
     run.run_round(tiny.ROUND)
-    integers = (run.theta - before).double() * 3 / run.federation.integer_noise.unit
+    integers = (run.theta - before).double() * 3 / run.federation.unit
     assert float((integers - integers.round()).abs().max()) < 0.05
     assert float(integers.abs().max()) > 100
     assert torch.equal(tiny.after_a_round(joint_plan(3, 1.5, 8)), run.theta.double())
@@ -160,7 +160,7 @@ def test_steps_are_recorded_with_noise_and_clipping_at_the_last_one() -> None:
     ]
     assert [row.clipped_fraction for row in rows[2::3]] == [1.0] * 3
     assert all(math.isnan(row.clipped_fraction) for row in rows[0::3])
-    assert all(row.batch.items > 0 for row in rows)
+    assert all(row.items > 0 for row in rows)
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan, 3e38])

@@ -69,7 +69,7 @@ def test_published_group_noise_grows_with_the_largest_group(name: str, variant: 
     plan = tiny.tiny_plan(name, variant, PUBLISHED, steps=1, noise=NOISE)
     run = tiny.tiny_run(plan, model=tiny.WIDE)
     run.run_round(tiny.ROUND)
-    groups = [row.batch.largest_group for row in run.rows]
+    groups = [row.largest_group for row in run.rows]
     used = [row.noise_multiplier for row in run.rows]
     assert used == [NOISE * z for z in groups] and max(groups) > 1
     divisor = 1 if name == "central_sub_dp" else tiny.BATCH
@@ -83,5 +83,6 @@ def test_an_empty_batch_is_still_a_step_with_noise() -> None:
     run = tiny.tiny_run(plan, model=tiny.WIDE)
     start = run.theta.clone()
     run.run_round(tiny.ROUND)
-    assert [row.batch.items for row in run.rows] == [0, 0, 0]
+    assert [row.items for row in run.rows] == [0, 0, 0]
+    assert all(math.isnan(row.clipped_fraction) for row in run.rows)
     assert tiny.fits(run.theta - start, tiny.RATE * NOISE * tiny.CLIP / math.sqrt(3) / tiny.BATCH)

@@ -167,7 +167,7 @@ def test_rows_tell_noise_and_clipping_of_each_release() -> None:
     run.run_round(ROUND)
     rows = run.rows
     assert [(row.silo, row.step, row.noise_multiplier) for row in rows] == [(silo, 0, 1.5) for silo in range(3)]
-    assert [row.batch.items for row in rows] == list(tiny.ITEMS)
+    assert [row.items for row in rows] == list(tiny.ITEMS)
     assert all(0.0 < row.clipped_fraction <= 1.0 for row in rows)
 
 

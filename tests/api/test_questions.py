@@ -14,7 +14,7 @@ import subjectdp
 from accounting.test_subject_plans import gaussian_epsilon
 from subjectdp.api.accounting import person_table, worst_person
 from subjectdp.api.counts import Counts, as_counts
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import ConfigError, DataError, PrivacyError
 from subjectdp.plan.plan import DivisorRule
 

@@ -19,7 +19,7 @@ from subjectdp.auditing.lower_bounds import split_bound
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
-from subjectdp.training.federation import descend, make_optimiser
+from subjectdp.training.federation import Optimiser
 
 SILOS, RUNS, FAR = 200, 20_000, 1000.0
 BATCH = 25_375  # of a silo's 25,375 items: everybody takes part
@@ -41,7 +41,7 @@ def released(optimiser: str, sigma: float, present: bool) -> Tensor:
         un_noised = float(present) if silo == 0 else FAR * (-1.0) ** silo
         noisy = un_noised + sigma * torch.randn(RUNS, generator=generator)
         theta = torch.zeros(RUNS)
-        descend(make_optimiser(theta, settings), theta, noisy)
+        Optimiser(settings).step(theta, noisy)
         total -= theta
     return total
 

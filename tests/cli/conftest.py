@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from cli.commands import SMOKE
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
+from subjectdp.io.atomic import sealed
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """Two finished runs of the smoke scenario, and one that was started."""
     runs = load_scenario(SMOKE).runs
+    none = {"epsilon": None, "delta": 1e-5, "guarantee": False, "reason": "no cap", "assumptions": []}
     for number, config in enumerate((runs[0], runs[1])):
         folder = tmp_path / "runs" / config.run_id
         folder.mkdir(parents=True)
@@ -24,17 +26,23 @@ def results(tmp_path: Path) -> Path:
             "privacy": {
                 "as_published": {"guarantee": False, "epsilon": 4.0, "delta": 1e-5, "unit": "subject"},
                 "sound": {
-                    "item": {"epsilon": 3.25, "delta": 1e-5, "assumptions": ["silos are honest"]},
-                    "subject": {"epsilon": None, "reason": "no cap"},
+                    "item": {"epsilon": 3.25, "delta": 1e-5, "guarantee": True, "assumptions": ["silos are honest"]},
+                    "subject_one_silo": none,
+                    "subject": none,
                 },
+                "predicted": None,
+                "own_subjects": False,
                 "excluded": ["choice of hyperparameters"],
             },
-            "final": {"round": 2, "test_accuracy": 0.1234 + number, "test_loss": 4.1},
+            "final": {"round": 2, "test_accuracy": 0.1234 + number, "test_loss": 4.1}
+            | dict.fromkeys(("validation_accuracy", "validation_loss"), 0.5),
             "rounds_executed": 2,
             "wall_seconds": 1.5,
             "peak_memory_mb": 300.0,
+            "code_fingerprint": "0a1b",
+            "environment": {"threads": 1},
         }
-        (folder / "manifest.json").write_text(json.dumps(manifest))
+        (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     (tmp_path / "runs" / runs[2].run_id).mkdir()
     return tmp_path
 

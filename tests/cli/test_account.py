@@ -14,7 +14,7 @@ from accounting.plans import facts, settings
 from cli.commands import Captured, refused, run_json, said
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.registry import mechanism
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import AccountingMode
 
@@ -133,12 +133,12 @@ def test_account_of_a_finished_run(capsys: Captured, tmp_path: Path) -> None:
     plan = make_plan(declared, facts(), settings(noise_multiplier=1.709)).to_dict()
     manifest = tmp_path / "runs" / "femnist-higrad-abc" / "manifest.json"
     manifest.parent.mkdir(parents=True)
-    manifest.write_text(json.dumps({"plan": plan}))
+    manifest.write_text(json.dumps(sealed({"plan": plan})))
     command = ("account", "--run", "femnist-higrad", "--results", tmp_path)
     assert "item: leave --unit out, which prints what is provable" in refused(capsys, *command, "--unit", "item")
     sound = run_json(capsys, *command)["privacy"]["sound"]
     assert sound["subject"]["epsilon"] == pytest.approx(144.6, rel=3e-3)
-    for text, told in ((json.dumps(sealed({"plan": plan}) | {"run_id": "other"}), "changed after"), ("{}", "manifest")):
+    for text, told in ((json.dumps(sealed({"plan": plan}) | {"run_id": "other"}), "changed after"), ("{}", "changed")):
         manifest.write_text(text)
         assert told in refused(capsys, *command)
 

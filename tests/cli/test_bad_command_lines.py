@@ -94,7 +94,7 @@ CASES: list[tuple[str, list[str]]] = [
     ("scenario", ["FILE"]),
     ("scenario nosuch.yaml", ["nosuch.yaml", "No such file"]),
     ("scenario /", ["Expected / to be a readable file"]),
-    (f"scenario '{SMOKE}' --figure figure2", ["'figure2'", "Known: figure1, partition"]),
+    (f"scenario '{SMOKE}' --figure figure2", ["'figure2'", "one of the scenario smoke (figure1, partition)"]),
     (f"scenario '{SMOKE}' --figur figure1", ["--figur", "Did you mean --figure?", "subjectdp scenario --help"]),
     ("ledger", ["at least one RUN"]),
     ("plan", ["FILE"]),

@@ -20,8 +20,8 @@ from subjectdp.cli.doctor import generated_files
 from subjectdp.cli.main import build_parser, main
 from subjectdp.cli.run import _refuse_stale_lock
 from subjectdp.cli.run_folders import read_run_folder
-from subjectdp.config import load_run, load_scenario
-from subjectdp.config.run import settings_apart
+from subjectdp.config.run import load_run, settings_apart
+from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import ConfigError
 from subjectdp.io.atomic import sealed
 from subjectdp.io.locks import owned

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cli.commands import refused
-from subjectdp.config import given_values, load_scenario, load_scenario_from_mapping
 from subjectdp.config.messages import allowed_text, walk_fields
+from subjectdp.config.scenario import given_values, load_scenario, load_scenario_from_mapping
 from subjectdp.config.sections import RunSections
 from subjectdp.data.catalogue import DatasetSpec
 from subjectdp.errors import ConfigError

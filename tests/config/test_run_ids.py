@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from subjectdp.algorithms.registry import ALGORITHMS
-from subjectdp.config import RunConfig, load_run
 from subjectdp.config.messages import allowed_text, section_of, walk_fields
 from subjectdp.config.resolve import resolve_defaults
-from subjectdp.config.scenario import normalised, set_dotted
-from subjectdp.config.sections import RunSections
+from subjectdp.config.run import RunConfig, load_run
+from subjectdp.config.scenario import set_dotted
+from subjectdp.config.sections import RunSections, normalised
 from subjectdp.errors import ConfigError
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from subjectdp.config import load_run, load_scenario, load_scenario_from_mapping
-from subjectdp.config.run import RunConfig
-from subjectdp.config.scenario import Scenario, merge
+from subjectdp.config.run import RunConfig, load_run
+from subjectdp.config.scenario import Scenario, load_scenario, load_scenario_from_mapping, merge
 from subjectdp.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from PIL import Image
 
 from data.made_content import texts_of
 from source_files import leaf_femnist, leaf_shakespeare, leaf_windows, write_document, write_zip
-from subjectdp.config import load_run
+from subjectdp.config.run import load_run
 from subjectdp.config.sections import DataConfig
 from subjectdp.data import leaf_json, leaf_tables
 from subjectdp.data.content import Content, check_content, check_expected, count_content
@@ -388,6 +388,27 @@ def test_damaged_files_are_named(tmp_path: Path, file: str, problem: str) -> Non
     (tmp_path / file).write_text("x,y\n1,2\n")
     with pytest.raises(DataError, match=problem):
         _load(tmp_path / file)
+
+
+def test_an_image_without_a_writer_or_a_label_is_refused(tmp_path: Path) -> None:
+    pictures, _ = _pictures(3, 0)
+    rows = {"writer_id": ["f", None, "g"], "image": [_png(each) for each in pictures], "character": [1, 2, 3]}
+    pd.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a value in each row of writer_id, image, character"):
+        _load(tmp_path / "a.parquet")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for client, labels in {"f": [1, 2], "g": [3, 4, 5, 6]}.items():  # as many in all as pictures
+            group = file.create_group(f"examples/{client}")
+            group["pixels"], group["label"] = np.asarray(pictures, np.float32) / 255, labels
+    with pytest.raises(DataError, match="f: 3 entries in pixels, 2 in label"):
+        _load(tmp_path / "a.h5")
+
+
+def test_files_of_several_forms_are_refused(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.csv"):
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=r"several forms \(Flower Labs' parquet, Flower Labs' CSV\)"):
+        _load(tmp_path)
 
 
 def test_images_of_another_size_are_refused(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from subjectdp.data.partition import (
     make_partition,
     partition_subjects,
     spread_items,
-    subject_table,
 )
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ConfigError, DataError
@@ -175,7 +174,7 @@ def test_the_same_for_all_algorithms_of_a_seed_and_another_for_another_seed(prep
     other = make_partition(prepared, tmp_path / "c", run_of(seed=1))
     for name in ARRAYS:
         assert np.array_equal(getattr(first, name), getattr(again, name))
-    for file in ("partition.json", "silos.csv", "train_items.npy"):
+    for file in ("partition.json", "train_items.npy"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     assert not np.array_equal(first.test_items, other.test_items)  # the split
     before = dict(zip(first.train_items.tolist(), full_silos(first), strict=True))
@@ -204,17 +203,7 @@ def test_facts_and_tables_against_a_plain_count(prepared: Path, tmp_path: Path) 
     assert facts["counts"]["train_items_dropped_by_cap"] == dropped > 0
     counts = partition.counts()
     assert {(s, j): n for (s, j), n in np.ndenumerate(counts) if n > 0} == groups
-    silos = pd.read_csv(tmp_path / "silos.csv")
-    columns = [facts[f"silo_{name}"] for name in ("items", "subjects", "largest_subject")]
-    mean = np.divide(columns[0], columns[1]).tolist()
-    assert silos.to_numpy().T.tolist() == [[0, 1, 2, 3], *columns[:2], pytest.approx(mean), columns[2]]
-    assert list(silos.columns) == ["silo", "items", "subjects", "mean_items_per_subject", "max_items_per_subject"]
-    subjects = pd.read_parquet(tmp_path / "subjects.parquet")
-    pd.testing.assert_frame_equal(subjects, subject_table(partition, splits, list(data.subject_ids)))
-    parts = subjects[["train_items", "dropped_items", "validation_items", "test_items"]].sum(axis=1)
-    assert parts.tolist() == data.items[1:].tolist()
-    assert subjects["silos"].max() == 3 and subjects["max_items_in_a_silo"].max() == 5
-    assert subjects["train_items"].sum() == silos["items"].sum() == len(partition.train_items)
+    assert pd.read_parquet(tmp_path / "subjects.parquet")["subject_id"].tolist() == data.subject_ids[1:]
 
 
 def test_facts_name_the_data_and_the_split(prepared: Path, tmp_path: Path) -> None:
@@ -238,7 +227,7 @@ def test_silos_of_a_subject_are_bounded_by_the_settings_not_by_what_is_seen() ->
     """Two items are at two silos at most; a neighbour's subject may be at all of them."""
     items = np.arange(60, dtype=np.int32)
     none = np.zeros(0, np.int32)
-    splits = Splits(items, np.repeat(np.arange(SUBJECTS, dtype=np.int32), 2), none, none, none, none)
+    splits = Splits(items, np.repeat(np.arange(SUBJECTS, dtype=np.int32), 2), none, none)
     ids = [f"s{subject}" for subject in range(SUBJECTS)]
     partition = partition_subjects(splits, ids, PartitionConfig(silos=4), seed=0)
     assert partition.facts["most_silos_of_a_subject"] <= 2

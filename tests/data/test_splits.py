@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from data.made_content import images, prepared, text_of
-from subjectdp.data.content import IMAGE, TEXT, Splits, part_sizes, sizes_after_split, split_items
+from subjectdp.data.content import IMAGE, TEXT, Content, Splits, part_sizes, sizes_after_split, split_items
 from subjectdp.errors import DataError
 
 
@@ -19,10 +19,11 @@ def _leaf_sizes(n: int, fraction: float, text: bool) -> tuple[int, list[int]] | 
     return (train, test) if test else None
 
 
-def _parts(splits: Splits) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Items and their subjects of each part."""
-    columns = vars(splits)
-    return [(columns[f"{part}_items"], columns[f"{part}_subjects"]) for part in ("train", "validation", "test")]
+def _parts(splits: Splits, content: Content) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Items and their subjects of each part; those of the train part as the split says."""
+    parts = (splits.train_items, splits.validation_items, splits.test_items)
+    owners = [np.searchsorted(content.first_items, items, side="right").astype(np.int32) - 1 for items in parts]
+    return list(zip(parts, [splits.train_subjects, *owners[1:]], strict=True))
 
 
 SIZES = st.lists(st.integers(1, 900), min_size=1, max_size=12)
@@ -60,7 +61,7 @@ def test_text_splits_are_leafs_with_a_gap_each(items: list[int], test: float, va
             split_items(prepared(content), 0, test, validation)
         return
     splits = split_items(prepared(content), 0, test, validation)
-    for (addresses, subjects), wanted in zip(_parts(splits), expected_parts, strict=True):
+    for (addresses, subjects), wanted in zip(_parts(splits, content), expected_parts, strict=True):
         assert list(zip(addresses.tolist(), subjects.tolist(), strict=True)) == wanted
         assert addresses.dtype == subjects.dtype == np.int32
 
@@ -74,7 +75,7 @@ def test_image_splits_are_a_partition_of_each_subject(items: list[int], test: fl
             split_items(data, seed, test, 0.2)
         return
     splits = split_items(data, seed, test, 0.2)
-    parts = _parts(splits)
+    parts = _parts(splits, data)
     for subject, (n, first) in enumerate(zip(items, data.first_items.tolist(), strict=True)):
         own = [addresses[subjects == subject].tolist() for addresses, subjects in parts]
         sizes = _leaf_sizes(n, 1 - test, text=False)
@@ -96,7 +97,7 @@ def test_image_splits_depend_on_seed_and_subject_only() -> None:
     with pytest.raises(DataError, match=r"data\.subjects"):
         data.first_subjects(0)
     np.testing.assert_array_equal(few.train_items, a.train_items[a.train_subjects < 4])
-    first, second = (a.test_items[a.test_subjects == subject] - 40 * subject for subject in (0, 1))
+    first, second = (a.test_items[a.test_items // 40 == subject] - 40 * subject for subject in (0, 1))
     assert not np.array_equal(first, second)
 
 

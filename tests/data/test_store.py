@@ -37,6 +37,7 @@ CONTENTS = [images([5, 9, 2]), text_of([100, 3, 1000])]
         ({"features": np.ones((16, 28, 28), np.float32)}, "features to be uint8, got 'float32'"),
         ({"labels": np.zeros(16)}, "labels to be whole numbers, got 'float64'"),
         ({"first_items": np.array([0, 4, 14])}, "of two subjects, or of none"),
+        ({"first_items": np.array([11, 2, 0])}, "in the order of their items' addresses"),
         ({"items": np.array([5, 8, 2])}, "of two subjects, or of none"),
         ({"items": [5, 9, 2]}, "femnist items to be an array of NumPy, of one dimension, of whole numbers, got 'list'"),
         ({"items": np.array([5.0, 9.0, 2.0])}, r"items to be .* of whole numbers, got 'float64 \(3,\)'"),
@@ -139,8 +140,8 @@ def reseal(path: Path) -> None:
     ("spoil", "told"),
     [
         (Path.unlink, r"meta\.json is missing"),
-        (truncate, "cannot be read"),
-        (lambda path: path.write_text(""), "cannot be read"),
+        (truncate, "is missing or damaged"),
+        (lambda path: path.write_text(""), "is missing or damaged"),
         (lambda path: path.write_text("[1]"), "checksum mismatch"),
         (lambda path: path.write_text('{"format": 1}'), "checksum mismatch"),
         (lambda path: path.write_text(path.read_text().replace('"classes": 62', '"classes": 63')), "checksum mismatch"),

@@ -166,7 +166,7 @@ def test_losses_that_draw_for_each_item_are_taken_and_wrong_ones_named() -> None
     assert sums(sampled)["weight"].isfinite().all()
     with pytest.raises(ModelError, match="result of the criterion .*got 'tuple'"):
         sums(lambda out, wanted: (out, wanted))
-    with pytest.raises(ConfigError, match="an instance, got 'CrossEntropyLoss'"):
+    with pytest.raises(ConfigError, match="an instance of a loss, got 'CrossEntropyLoss'"):
         sums(nn.CrossEntropyLoss)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from subjectdp import places
-from subjectdp.config import load_scenario_from_mapping
+from subjectdp.config.scenario import load_scenario_from_mapping
 from training.small_world import outcome
 
 SCENARIO = Path(__file__).with_name("scenario.yaml")

@@ -26,7 +26,7 @@ from subjectdp.federation.server import FederationFile, lead, read_federation, s
 from subjectdp.federation.silo import Silo
 from subjectdp.federation.site import Site, load_site, own_items, read_site_data
 from subjectdp.models.build import build_model
-from subjectdp.training.build import RunInputs, make_federation
+from subjectdp.training.federation import RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
 

@@ -14,7 +14,7 @@ from subjectdp.auditing.suite import COLUMNS as AUDIT_COLUMNS
 from subjectdp.config.sections import PartitionConfig
 from subjectdp.data import partition as partition_files
 from subjectdp.data.content import Splits
-from subjectdp.data.partition import partition_subjects, subject_table
+from subjectdp.data.partition import partition_subjects
 from subjectdp.data.statistics import Setting, paper_settings, simulate_setting
 from subjectdp.figures.measured import CASE_COLUMNS
 from subjectdp.results.collect import FigureInputs
@@ -178,12 +178,12 @@ def write_partition(folder: Path, alpha: float, seed: int, subjects: int = 60) -
     items = generator.poisson(90, subjects)
     owners = np.repeat(np.arange(subjects, dtype=np.int32), items)
     none = np.zeros(0, dtype=np.int32)
-    splits = Splits(np.arange(len(owners), dtype=np.int32), owners, none, none, none, none)
+    splits = Splits(np.arange(len(owners), dtype=np.int32), owners, none, none)
     ids = [f"subject-{index}" for index in range(subjects)]
     settings = PartitionConfig(distribution="uniform" if alpha == 1 else "power", alpha=alpha)
     partition = partition_subjects(splits, ids, settings, seed)
     partition.facts["data"] = {"dataset": "femnist", "synthetic": True}
-    partition_files.write_partition(folder, partition, subject_table(partition, splits, ids))
+    partition_files.write_partition(folder, partition, ids)
     return folder
 
 

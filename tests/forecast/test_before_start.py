@@ -8,14 +8,12 @@ from snakemake_executor_plugin_slurm import common_settings
 from yte import process_yaml
 
 from forecast.runs import PAPER, SHAKESPEARE, SHORT, run_of
-from subjectdp.config import Scenario, load_scenario, load_scenario_from_mapping
 from subjectdp.config.fingerprint import source_content
+from subjectdp.config.scenario import Scenario, load_scenario, load_scenario_from_mapping
 from subjectdp.errors import ConfigError
 from subjectdp.figures.catalogue import FIGURES, entry
 from subjectdp.forecast.before_start import (
     LEAST_MINUTES,
-    MEMORY_MB,
-    MINUTES,
     check_before_start,
     cluster_settings,
     expected_items,
@@ -189,7 +187,7 @@ def test_each_size_of_run_has_its_own_gpu_partition_and_pace():
 def test_time_follows_the_forecast_with_a_margin():
     alone, longer = cluster_settings({}), run_of(training={"rounds": 3000})
     assert alone.minutes_of(SHORT, 1) == LEAST_MINUTES and alone.minutes_of(SHORT, 3) == 3 * LEAST_MINUTES
-    assert MINUTES["medium"] == alone.minutes_of(PAPER, 1) < 3 * forecast_seconds(PAPER) / 60
+    assert 240 == alone.minutes_of(PAPER, 1) < 3 * forecast_seconds(PAPER) / 60
     assert LEAST_MINUTES < alone.minutes_of(longer, 1) == round(3 * forecast_seconds(longer) / 60)
     shared = cluster_settings({"SUBJECTDP_SLURM_RUNS_PER_JOB": "4"})
     assert 4 * shared.minutes_of(SHORT, 1) >= LEAST_MINUTES > shared.minutes_of(SHORT, 1)
@@ -206,10 +204,11 @@ def test_the_embedded_scenario_asks_for_less_than_five_times_what_it_uses():
 
 def test_time_and_memory_follow_size_and_attempt():
     settings = cluster_settings({"SUBJECTDP_SLURM_MINUTES": "2, 70,700"})
-    for run, minutes, size in ((SHORT, 2, "short"), (PAPER, 70, "medium"), (SHAKESPEARE, 700, "long")):
+    usual = (SHORT, 2, "short", 4000), (PAPER, 70, "medium", 8000), (SHAKESPEARE, 700, "long", 16000)
+    for run, minutes, size, memory in usual:
         assert size_class(run) == size
         assert [settings.minutes_of(run, n) for n in (1, 2, 3)] == [minutes, 2 * minutes, 3 * minutes]
-        assert settings.memory_mb_of(run, 2) == 2 * MEMORY_MB[size]
+        assert settings.memory_mb_of(run, 2) == 2 * memory
 
 
 def test_only_short_runs_share_a_job():
@@ -286,6 +285,8 @@ def test_expected_items_are_those_of_the_papers():
     text = expected_items(SHAKESPEARE)
     assert text.subjects == 660
     assert text.train == pytest.approx(3678452 * 0.8, rel=1e-6)
+    few = expected_items(run_of(partition={"silos": 16, "silos_per_subject": 2, "max_items_per_subject": 3}))
+    assert few.train == few.subjects * 2 * 3, "at no more silos than may hold a subject"
 
 
 def test_training_costs_three_passes_and_an_evaluation_one():

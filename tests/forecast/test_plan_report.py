@@ -12,7 +12,7 @@ from cli.commands import run_json, said
 from forecast.runs import folders, prepare, small_run, train
 from subjectdp.accounting.calibration import forget
 from subjectdp.accounting.plan_run import draft_run
-from subjectdp.config import load_scenario, load_scenario_from_mapping
+from subjectdp.config.scenario import load_scenario, load_scenario_from_mapping
 from subjectdp.data.partition import make_partition
 from subjectdp.errors import DataError
 from subjectdp.forecast import plan_report

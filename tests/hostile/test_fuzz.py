@@ -20,7 +20,7 @@ import pytest
 
 from hostile.limits import TOKEN, check_message, limit_memory, limited_time, tree
 from source_files import leaf_femnist, leaf_shakespeare, write_document
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import check_content

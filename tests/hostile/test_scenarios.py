@@ -6,7 +6,8 @@ import pytest
 
 from hostile.limits import TOKEN, check_message, tree
 from subjectdp.cli.main import main
-from subjectdp.config import load_run, load_scenario
+from subjectdp.config.run import load_run
+from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import ConfigError
 from subjectdp.io.yaml_files import parse_yaml, read_yaml
 

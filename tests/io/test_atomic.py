@@ -19,11 +19,18 @@ from subjectdp.io import atomic
 from subjectdp.io.atomic import SEAL, is_intact, sealed
 
 BIG = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8)
+
+
+def _write_array(path: Path) -> None:
+    with atomic.atomic_open(path) as stream:
+        np.save(stream, BIG, allow_pickle=False)
+
+
 WRITERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "bytes": ("a.bin", lambda path: atomic.write_bytes(path, BIG.tobytes())),
     "text": ("a.txt", lambda path: atomic.write_text(path, "x" * len(BIG))),
     "json": ("a.json", lambda path: atomic.write_json(path, BIG.tolist())),
-    "array": ("a.npy", lambda path: atomic.write_array(path, BIG)),
+    "array": ("a.npy", _write_array),
     "parquet": ("a.parquet", lambda path: atomic.write_frame(path, pd.DataFrame({"a": BIG}))),
     "csv": ("a.csv", lambda path: atomic.write_frame(path, pd.DataFrame({"a": BIG}))),
 }

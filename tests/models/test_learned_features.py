@@ -32,7 +32,7 @@ from subjectdp.models.handwriting import (
     load_weights,
     upright,
 )
-from subjectdp.training import build
+from subjectdp.training import federation
 from subjectdp.training import run as run_module
 from subjectdp.training.device_data import INK_SCALE, INK_SHIFT, DeviceDataset, FeatureCache, FixedFeatures
 from subjectdp.training.run import train_run
@@ -112,7 +112,7 @@ def test_a_run_on_features_computed_once(tmp_path: Path, monkeypatch: pytest.Mon
     weights = []
     for name in ("once", "each"):
         if name == "each":
-            monkeypatch.setattr(build, "fixed_features", lambda model: None)
+            monkeypatch.setattr(federation, "fixed_features", lambda model: None)
         train_run(config, prepared, partition, tmp_path / name, tmp_path / "cache", lambda line: None)
         weights.append(load_file(tmp_path / name / "model.safetensors")["head.weight"])
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-4)

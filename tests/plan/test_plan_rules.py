@@ -6,7 +6,7 @@ import pytest
 
 from accounting import plans
 from subjectdp.accounting.make_plan import make_plan
-from subjectdp.config import load_run
+from subjectdp.config.run import load_run
 from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError
 from subjectdp.plan import rules
 from subjectdp.plan.plan import Mechanism, NoiseDistribution, SamplingMethod, SubjectSettings

@@ -18,6 +18,7 @@ from jinja2 import Environment
 from figures.fake_runs import grid, write_runs
 from subjectdp.errors import DataError
 from subjectdp.figures.catalogue import CAPTIONS
+from subjectdp.io.atomic import sealed
 from subjectdp.report.make_table import make_table
 from subjectdp.report.page import data_uri, write_table_page
 from subjectdp.report.results_page import ResultSources, write_results_page
@@ -83,7 +84,7 @@ def results(tmp_path: Path) -> Path:
     collect_scenario(folders, tmp_path)
     another = json.loads((folders[0] / "manifest.json").read_text())
     another["partition"]["counts"]["train_items"] = 900  # of another seed, or of fewer silos
-    (folders[0] / "manifest.json").write_text(json.dumps(another))
+    (folders[0] / "manifest.json").write_text(json.dumps(sealed(another)))
     inputs = FigureInputs(tmp_path / "runs.parquet", tmp_path / "rounds.parquet", targets=TARGETS)
     for name in ("runs_summary", "scorecard"):
         make_table(name, inputs, name, tmp_path / f"{name}.csv", tmp_path / f"{name}.html")

@@ -17,7 +17,7 @@ from figures.fake_runs import Fake, collected, grid, list_files, write_run, writ
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.errors import DataError
 from subjectdp.io.atomic import sealed
-from subjectdp.results.collect import QUANTITIES, RUN_COLUMNS, collect_scenario, epsilon_of
+from subjectdp.results.collect import QUANTITIES, RUN_COLUMNS, collect_scenario
 from subjectdp.results.select import (
     are_private,
     bands,
@@ -59,14 +59,6 @@ def test_one_row_a_run_all_rounds_in_order_and_steps_counted(tmp_path: Path) -> 
         assert dict(zip(part["value"], part["minibatches"], strict=True)) == Counter(steps[quantity].tolist())
 
 
-def test_statements_of_epsilon_no_statement_and_words() -> None:
-    assert [epsilon_of(stated) for stated in (4, {"epsilon": 2.5})] == [4.0, 2.5]
-    assert epsilon_of("inf") == epsilon_of({"epsilon": "Infinity"}) == math.inf
-    assert math.isnan(epsilon_of(None)) and math.isnan(epsilon_of({"epsilon": None}))
-    with pytest.raises(DataError, match="plenty"):
-        epsilon_of({"epsilon": "plenty"})
-
-
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-40]),
     "empty": lambda path: path.write_bytes(b""),
@@ -99,7 +91,7 @@ def test_a_changed_digit_in_a_manifest_is_refused(folder: Path, tmp_path: Path) 
     text = path.read_text()
     assert '"epsilon": 4.0' in text
     path.write_text(text.replace('"epsilon": 4.0', '"epsilon": 3.0', 1))
-    with pytest.raises(DataError, match="manifest.json was changed after the run"):
+    with pytest.raises(DataError, match="manifest.json was changed after it was written"):
         collect_scenario([folder], tmp_path)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from slurm.world import World, job, jobs_of, slurm, wait_for
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
 
 NODE = socket.gethostname().split(".")[0]
 SMOKE = ("--configfile", "config/scenarios/smoke.yaml")

@@ -13,8 +13,7 @@ from typing import Any
 
 import yaml
 
-from subjectdp.config import load_scenario_from_mapping
-from subjectdp.config.scenario import merge
+from subjectdp.config.scenario import load_scenario_from_mapping, merge
 
 SNAKEMAKE = Path(__file__).with_name("watchful_snakemake.py")
 LIMIT = 1800  # seconds that one submission may take on a machine with much else to do

@@ -15,7 +15,7 @@ from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content, subjects_in_order
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
-from subjectdp.training import build as build_module
+from subjectdp.training import federation as federation_module
 from subjectdp.training.run import train_run
 
 SUBJECTS, ITEMS = 6, 40
@@ -67,7 +67,7 @@ TRIED: dict[str, list[str]] = {}  # by model and device
 
 def try_models_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trial of a model takes a third of a training in this world: it is made once a session."""
-    check = build_module.check_model
+    check = federation_module.check_model
 
     def tried(model: nn.Module, *items: Any) -> list[str]:
         key = f"{next(model.parameters()).device} {model}"
@@ -75,7 +75,7 @@ def try_models_once(monkeypatch: pytest.MonkeyPatch) -> None:
             TRIED[key] = check(model, *items)
         return TRIED[key]
 
-    monkeypatch.setattr(build_module, "check_model", tried)
+    monkeypatch.setattr(federation_module, "check_model", tried)
 
 
 class KilledError(Exception):

@@ -233,12 +233,12 @@ DAMAGE = {
     "a bit flipped": (flip_a_bit, "truncated or was changed"),
     "empty": (lambda file: change(file, lambda content: b""), "truncated or was changed"),
     "removed": (Path.unlink, "cannot be read"),
-    "half a description": (description(lambda text: text[:-7]), "not the whole description"),
+    "half a description": (description(lambda text: text[:-7]), "missing or damaged"),
     "another round in the description": (description(lambda t: t.replace(b'"round": 3', b'"round": 2')), "was changed"),
     "another accuracy in the description": (description(wrong_metric), "was changed"),
     "another round's description": (
         lambda file: shutil.copy(file.with_name("round-0000002.json"), file.with_suffix(".json")),
-        "was changed",
+        "describes round 2",
     ),
 }
 

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from subjectdp.errors import PrivacyError, StorageError
-from subjectdp.training import build, records
+from subjectdp.training import federation, records
 from subjectdp.training.records import BYTES, SECRET, forget_secret, run_secret
 from training import small_world
 from training.small_world import resumed_after
@@ -101,6 +101,6 @@ def test_a_secret_that_the_disk_shows_to_others_is_an_error(tmp_path: Path, monk
 
 def test_no_federation_with_secure_noise_is_made_without_a_secret(tmp_path: Path) -> None:
     config = small_world.config(**CHANGES)
-    inputs = build.read_inputs(config, *small_world.build(tmp_path, config))
+    inputs = federation.read_inputs(config, *small_world.build(tmp_path, config))
     with pytest.raises(PrivacyError, match="requires a run secret"):
-        build.make_federation(inputs, build.torch.device("cpu"))
+        federation.make_federation(inputs, federation.torch.device("cpu"))

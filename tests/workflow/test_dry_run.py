@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dry_runs import job_counts
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "config" / "scenarios").glob("*.yaml"))

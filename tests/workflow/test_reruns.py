@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from dry_runs import dry_run, job_counts
-from subjectdp.config import fingerprint, load_scenario_from_mapping
-from subjectdp.config.fingerprint import source_content
+from subjectdp.config.fingerprint import fingerprint, source_content
+from subjectdp.config.scenario import load_scenario_from_mapping
 
 pytestmark = pytest.mark.long
 LIBRARY = Path("workflow/lib/subjectdp")

@@ -55,19 +55,19 @@ os.environ[SEARCH_PATH] = os.pathsep.join(
 # Only light modules: this file is parsed again in every cluster job, and torch or pandas would cost seconds.
 from subjectdp.algorithms.registry import is_private
 from subjectdp.figures import catalogue
-from subjectdp.config import (
-    fingerprint,
-    given_values,
-    load_scenario,
-    load_scenario_from_mapping,
-)
 from subjectdp.config.fingerprint import (
+    fingerprint,
     input_fingerprint,
     source_addresses,
     source_content,
     training_stages,
 )
-from subjectdp.config.scenario import overlaid
+from subjectdp.config.scenario import (
+    given_values,
+    load_scenario,
+    load_scenario_from_mapping,
+    overlaid,
+)
 from subjectdp.places import under
 from subjectdp.forecast.before_start import (
     check_before_start,
@@ -165,7 +165,7 @@ if not workflow.is_main_process:
     workflow.register_resource("training_slot", 1)
     workflow.register_resource("partition_slot", 1)
 RUNS = SCENARIO.runs_by_id
-PARTITIONS = {run.partition_id: run for run in RUNS.values()}
+PARTITIONS = SCENARIO.partitions_by_id
 DATA = SCENARIO.datasets_by_key
 for kind, known in {"runs": RUNS, "partitions": PARTITIONS, "data": DATA}.items():
     for word in words if not {"--cleanup-metadata", "--cm"} & set(words) else ():

@@ -1,7 +1,7 @@
 """Plans a scenario; the plan is printed as well."""
 
 import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
-from subjectdp.config import load_scenario_from_mapping
+from subjectdp.config.scenario import load_scenario_from_mapping
 from subjectdp.forecast.plan_report import plan_scenario
 from subjectdp.io.job_log import job_log
 

@@ -211,7 +211,7 @@ def check_sampling(audited: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> 
     federation, log = _federation(audited, plan, _world(parameters=1), NOISE), StepLog()
     for round_ in range(1, rounds + 1):
         train_silo(federation, federation.engine.flat.vector.clone().zero_(), round_, 0, log)
-    rows = [step.batch for step in log.take()]
+    rows = log.take()
     drawn = sum(batch.subjects if by_subject else batch.items for batch in rows)
     trials = len(rows) * int((COUNTS[0] > 0).sum() if by_subject else COUNTS[0].sum())
     right = abs(drawn / trials - q) <= _Z * math.sqrt(q * (1 - q) / trials)

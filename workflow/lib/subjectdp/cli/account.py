@@ -38,19 +38,6 @@ Chosen = tuple[str | None, PrivacyPlan, bool]
 """A run's id (None for a plan given by options), its plan, and whether its data have no subject ids."""
 
 
-def account_options(parser: argparse.ArgumentParser) -> None:
-    add_plan_options(parser)
-    help_ = "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation"
-    parser.add_argument("--noise-multiplier", type=float, help=help_)
-    help_ = "also write one page for an ethics board, by its suffix .md, .html or .pdf (one plan)"
-    parser.add_argument("--statement", metavar="FILE", help=help_)
-    help_ = "ε of a person by items a silo and number of silos, as a table"
-    parser.add_argument("--by-person", action="store_true", help=help_)
-    help_ = "with --counts: what caps cost, such as 1,2,4, as a table"
-    parser.add_argument("--caps", metavar="LIST", nargs="?", const="", help=help_)
-    parser.add_argument("--figure", metavar="FILE", help="with --caps: draw the table")
-
-
 def account(options: argparse.Namespace) -> None:
     """Prints epsilon for a plan given by options, for the runs of a configuration, or for a run. A plan without
     --noise-multiplier has the smallest noise found that keeps --epsilon.
@@ -346,6 +333,7 @@ _SAMPLING = [method for method in values_of(SamplingMethod) if method != Samplin
 _DEFAULT = "(default: %(default)s)"
 _WHOLE, _NUMBER, _FILE = {"type": int}, {"type": float}, {"metavar": "FILE"}
 _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "results": ({"default": "results"}, f"results folder of --config and --run {_DEFAULT}"),
     "algorithm": ({}, "algorithm, for instance higrad_avg_dp or higrad_avg_dp:v3"),
     "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
     "unit": (_one_of(values_of(PrivacyUnit)), "privacy unit (default: what the algorithm claims)"),
@@ -385,19 +373,26 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"type": int, "default": 0},
         "secure aggregation: silos that reveal their noise (joint noise, subject_release, uldp_fl)",
     ),
+    "noise-multiplier": (
+        _NUMBER,
+        "noise std over clip norm, of each silo's sum; of the sum over silos under secure aggregation",
+    ),
+    "statement": (_FILE, "also write one page for an ethics board, by its suffix .md, .html or .pdf (one plan)"),
+    "by-person": ({"action": "store_true"}, "ε of a person by items a silo and number of silos, as a table"),
+    "figure": (_FILE, "with --caps: draw the table"),
 }
 
 
-def add_plan_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that choose plans: a scenario, a finished run, or a mechanism with its schedule."""
+def account_options(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", metavar="FILE", nargs="+", help="scenario files whose runs to account for")
     source.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
-    parser.add_argument("--results", help="results folder of --config and --run (default: results)")
     for name, (kind, text) in _OPTIONS.items():
         left_out = {} if kind.get("action") else {"default": None}  # settle tells what was given, and fills the rest in
         words = text.replace(_DEFAULT, f"(default: {kind.get('default')})")
         parser.add_argument(f"--{name}", help=words, **(kind | left_out))
+    help_ = "with --counts: what caps cost, such as 1,2,4, as a table"
+    parser.add_argument("--caps", metavar="LIST", nargs="?", const="", help=help_)
     add_json(parser)
 
 
@@ -406,7 +401,6 @@ _READ_BY_CAPS = {
     *("sampling_probability", "silos_per_subject", "epsilon", "delta", "figure"),
 }
 _READ_BY_RUNS = {"unit", "statement", "by_person", "results"}
-_BESIDE = ("noise_multiplier", "statement", "by_person", "figure", "results")  # of account
 _KEYS = ("privacy.horizontal", "joint.colluding_silos", "joint.own_noise_only")  # that only some algorithms read
 _OF_PRIVACY = ("epsilon", "delta", "noise_multiplier", "accountant", "by_person")
 
@@ -414,7 +408,7 @@ _OF_PRIVACY = ("epsilon", "delta", "noise_multiplier", "accountant", "by_person"
 def settle(options: argparse.Namespace) -> None:
     """Gives options that were left out their defaults. Raises ConfigError for one that the others leave unread."""
     defaults = {name.replace("-", "_"): kind.get("default") for name, (kind, _) in _OPTIONS.items()}
-    given = {key for key in (*defaults, *_BESIDE) if getattr(options, key) is not None}
+    given = {key for key in defaults if getattr(options, key) is not None}
     given = {key for key in given if getattr(options, key) is not False}  # a flag that is not set
     if options.caps is not None:
         unread = dict.fromkeys(given - _READ_BY_CAPS, "--caps")
@@ -427,7 +421,7 @@ def settle(options: argparse.Namespace) -> None:
         unread |= {} if options.mode == AccountingMode.AS_PUBLISHED else {"horizontal": "--mode sound"}
     for key in sorted(given & set(unread)):
         raise expected(_written(key), getattr(options, key), f"left out with {unread[key]}")
-    for key, default in (*defaults.items(), ("results", "results")):
+    for key, default in defaults.items():
         if getattr(options, key) is None:
             setattr(options, key, default)
     for key, known in (("figure", (".png", ".pdf", ".svg")), ("statement", STATEMENT_SUFFIXES)):

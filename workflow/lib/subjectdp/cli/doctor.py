@@ -21,10 +21,9 @@ from pydantic.fields import FieldInfo
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import State, count_states, recorded_runs
-from subjectdp.config import load_scenario
 from subjectdp.config.messages import allowed_text, section_of, walk_fields
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig
-from subjectdp.config.scenario import RUN_KEYS, Scenario
+from subjectdp.config.scenario import RUN_KEYS, Scenario, load_scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import SubjectDPError
 from subjectdp.forecast.before_start import cluster_settings, unread_variables

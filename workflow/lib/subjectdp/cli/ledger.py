@@ -12,7 +12,7 @@ from subjectdp.accounting.plan_run import plan_from_dict, plan_run
 from subjectdp.accounting.statements import ItemFacts, condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results, check_output
 from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest, stated_units
-from subjectdp.config import load_scenario
+from subjectdp.config.scenario import load_scenario
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number
 from subjectdp.io.atomic import SEAL, is_intact
@@ -43,12 +43,8 @@ def ledger(options: argparse.Namespace) -> None:
         folders += [results / "runs" / each.run_id for each in load_scenario(options.scenario).runs]
     if not folders and not files:
         raise expected("runs", "none", "at least one RUN or --scenario FILE")
-    manifests = {folder.name: read_manifest(folder) for folder in folders}
-    try:
-        runs = [*manifests.values(), *recorded_manifests(files, list(manifests.values()))]
-        rows = list(ledger_rows(runs, options.delta))
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise DataError(f"A manifest of these runs is damaged ({problem!r}): {', '.join(manifests)}.") from None
+    manifests = [read_manifest(folder) for folder in folders]
+    rows = list(ledger_rows([*manifests, *recorded_manifests(files, manifests)], options.delta))
     if options.json:
         print_json(rows)
     else:

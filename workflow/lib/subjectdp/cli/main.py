@@ -51,6 +51,7 @@ docstring describes it, and ``NAME_options`` adds its options."""
 _MODULES = {  # the modules of this package that hold commands of another name
     "check-algorithm": "audit",
     "inspect": "init",
+    "plan": "run",
     "scenario": "runs",
     "schema": "doctor",
     "show": "runs",

@@ -10,7 +10,7 @@ from typing import Any
 from subjectdp.algorithms.registry import label
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected, in_words
-from subjectdp.io.atomic import SEAL, is_intact
+from subjectdp.io.atomic import read_sealed
 from subjectdp.io.locks import holder
 from subjectdp.places import PROGRESS
 from subjectdp.results.shown_runs import run_label
@@ -52,23 +52,16 @@ class RunFolder:
         return None if self.rounds_done is None else f"{self.rounds_done}/{self.rounds}"
 
 
-_STATED = [f"privacy.{each}" for each in ("as_published", "predicted", *(f"sound.{unit}" for unit in UNITS))]
 _KINDS: dict[Any, tuple[str, ...]] = {
-    dict: ("config", "config.algorithm", "config.data", "partition", "final", "privacy", "privacy.sound", *_STATED),
-    str: ("algorithm", "config.algorithm.name", "config.data.dataset"),
-    list: ("privacy.excluded", *(f"{each}.assumptions" for each in _STATED)),
-    (int, float): (
-        *("final.test_accuracy", "rounds_executed", "wall_seconds", *(f"{each}.epsilon" for each in _STATED)),
-        *(*(f"{each}.delta" for each in _STATED), "privacy.predicted.subjects", "privacy.predicted.present"),
-    ),
+    dict: ("config.algorithm", "config.data"),
+    str: ("config.algorithm.name", "config.data.dataset"),
+    (int, float): ("progress.test_accuracy", "progress.seconds_left"),
 }
-"""The kinds of what commands read of a manifest, where it is there; sections before what they hold."""
+"""The kinds of what commands read of a run that has begun, where it is there; sections before what they hold."""
 
 
 def _check_kinds(path: Path, content: Any) -> None:
-    """DataError for a manifest of other kinds, as after a file was damaged or written by hand."""
-    if not isinstance(content, dict):
-        raise DataError(f"Expected {path} to hold a mapping, got {type(content).__name__}.")
+    """DataError for files of other kinds, which no seal guards, as after one was damaged or written by hand."""
     for kind, keys in _KINDS.items():
         for key in keys:
             value: Any = content
@@ -111,14 +104,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     if not path.is_file():
         raise DataError(f"Expected run {folder.name} to be finished: there is no manifest.json in {folder}.")
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as problem:
-        raise DataError(f"Expected {path} to be a manifest in JSON, got {problem}.") from None
-    _check_kinds(path, content)
-    if SEAL in content and not is_intact(content):
-        raise DataError(f"{path} was changed after the run. Remove it and run the workflow again.")
-    return dict(content)
+    return read_sealed(path, "Remove it and run the workflow again.")
 
 
 def read_run_folder(folder: Path) -> RunFolder:
@@ -142,21 +128,20 @@ def scenario_run(run: RunConfig, results: Path) -> RunFolder:
 
 def _finished(folder: Path) -> RunFolder:
     manifest = read_manifest(folder)
-    final, privacy = manifest.get("final") or {}, manifest.get("privacy") or {}
-    rounds, name = manifest.get("rounds_executed"), manifest.get("algorithm")
+    final, privacy, rounds = manifest["final"], manifest["privacy"], manifest["rounds_executed"]
     return RunFolder(
         folder.name,
         State.DONE,
-        label=None if name is None else run_label(name, (privacy.get("predicted") or {}).get("subjects")),
-        config=manifest.get("config"),
+        label=run_label(manifest["algorithm"], (privacy["predicted"] or {}).get("subjects")),
+        config=manifest["config"],
         final=final,
         rounds_done=rounds,
         rounds=rounds,
-        test_accuracy=final.get("test_accuracy"),
-        wall_seconds=manifest.get("wall_seconds"),
+        test_accuracy=final["test_accuracy"],
+        wall_seconds=manifest["wall_seconds"],
         epsilon_published=epsilon_of(privacy, "as_published"),
         epsilon_sound_subject=epsilon_of(privacy, "subject"),
-        conditional=((privacy.get("sound") or {}).get("subject") or {}).get("guarantee") == "conditional",
+        conditional=privacy["sound"]["subject"]["guarantee"] == "conditional",
     )
 
 
@@ -164,7 +149,7 @@ def _begun(folder: Path) -> RunFolder:
     owner = holder(folder / ".lock")
     config = _json(folder / "config.json")
     progress = _json(folder / PROGRESS) or {}
-    _check_kinds(folder, {"config": config, "final": progress, "wall_seconds": progress.get("seconds_left")})
+    _check_kinds(folder, {"config": config, "progress": progress})
     return RunFolder(
         folder.name,
         State.STOPPED if owner is None else State.TRAINING,
@@ -182,15 +167,19 @@ def epsilon_of(privacy: dict[str, Any], unit: str) -> float | None:
     """ε that a manifest states: ``as_published``, or the sound one of a unit; None where none is stated, and of a
     subject where nothing says whose an item is.
     """
-    alone = unit in UNITS and unit not in stated_units([privacy])
-    records = {"as_published": privacy.get("as_published"), **(privacy.get("sound") or {})}
-    epsilon = None if alone else (records.get(unit) or {}).get("epsilon")
-    return None if epsilon is None else float(epsilon)
+    epsilon: float | None = statement_of(privacy, unit)["epsilon"]
+    return None if unit in UNITS and unit not in stated_units([privacy]) else epsilon
+
+
+def statement_of(privacy: Mapping[str, Any], unit: str) -> Mapping[str, Any]:
+    """What a manifest states: ``as_published``, or of a unit, as can be proven."""
+    statement: Mapping[str, Any] = privacy[unit] if unit == "as_published" else privacy["sound"][unit]
+    return statement
 
 
 def stated_units(privacy: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """:data:`UNITS`, or items alone where nothing says whose they are: a subject's ε is that of an item."""
-    alone = any(each.get("own_subjects") for each in privacy)
+    alone = any(each["own_subjects"] for each in privacy)
     return {key: words for key, words in UNITS.items() if key == "item" or not alone}
 
 

@@ -11,13 +11,13 @@ from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.cli import run_folders
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import UNITS, RunFolder, State, epsilon_of, recorded_runs, scenario_run
-from subjectdp.config import RunConfig, Scenario, load_scenario
-from subjectdp.config.run import settings_apart, settings_read
+from subjectdp.config.run import RunConfig, settings_apart, settings_read
+from subjectdp.config.scenario import Scenario, load_scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
 from subjectdp.forecast.before_start import check_before_start, replaced_runs
 from subjectdp.io.printing import clock, flattened, print_json, print_pairs, print_table
-from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE
+from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, differing_keys
 
 _COLUMNS = (
     *("run", "label", "state", "rounds", "test accuracy (%)", "ε published*", "ε sound, subject"),
@@ -97,8 +97,8 @@ def scenario(options: argparse.Namespace) -> None:
     """
     scenario = load_scenario(options.files)
     check_before_start(scenario, options.results, options.files)
-    if options.figure is not None and options.figure not in scenario.figures:
-        raise unknown("figure of this scenario", options.figure, scenario.figures)
+    if options.figure is not None:
+        scenario.require_figure(options.figure)
     runs = scenario.runs if options.figure is None else scenario.runs_of_figure(options.figure)
     if options.json:
         print_json(_as_json(scenario, runs))
@@ -188,33 +188,32 @@ def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
     if curves:
         print("\nRounds")
         print_pairs(curves, indent="  ")
-    privacy = manifest.get("privacy") or {}
-    if privacy:
-        print("\nPrivacy")
-        print_pairs(_privacy(privacy), indent="  ")
-        stated = [one for one in (privacy.get("sound") or {}).values() if (one or {}).get("epsilon") is not None]
-        assumptions = list(dict.fromkeys(str(text) for record in stated for text in record.get("assumptions") or []))
-        _print_list("Assumptions of the sound statements", assumptions)
-        _print_list("Not covered", (privacy.get("excluded") or []) if assumptions else [])
+    privacy = manifest["privacy"]
+    print("\nPrivacy")
+    print_pairs(_privacy(privacy), indent="  ")
+    stated = [record for record in privacy["sound"].values() if record["epsilon"] is not None]
+    assumptions = list(dict.fromkeys(text for record in stated for text in record["assumptions"]))
+    _print_list("Assumptions of the sound statements", assumptions)
+    _print_list("Not covered", privacy["excluded"] if assumptions else [])
     print("\nSettings that differ from the defaults")
     usual = dict(flattened(RunConfig().model_dump(mode="json")))
-    settings = flattened(dict(manifest.get("config") or {}))
+    settings = flattened(manifest["config"])
     print_pairs([(key, value) for key, value in settings if usual.get(key, ...) != value], indent="  ")
 
 
 def _head(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    final = manifest.get("final") or {}
-    accuracy = final.get("test_accuracy")
+    final = manifest["final"]
+    accuracy = final["test_accuracy"]
     yield "run", folder.name
-    yield "algorithm", manifest.get("algorithm")
-    yield "data", "synthetic" if manifest.get("synthetic") else "real"
-    yield "rounds executed", manifest.get("rounds_executed")
-    numbers = ((manifest.get("config") or {}).get("data") or {}).get("task") == "regression"
+    yield "algorithm", manifest["algorithm"]
+    yield "data", "synthetic" if manifest["synthetic"] else "real"
+    yield "rounds executed", manifest["rounds_executed"]
+    numbers = manifest["config"]["data"].get("task") == "regression"
     shown = None if accuracy is None else f"{100 * accuracy:.2f} %"
     yield "variance explained (R²)" if numbers else "test accuracy", shown
-    yield "test loss", final.get("test_loss")
-    yield "wall seconds", manifest.get("wall_seconds")
-    yield "peak memory (MB)", manifest.get("peak_memory_mb")
+    yield "test loss", final["test_loss"]
+    yield "wall seconds", manifest["wall_seconds"]
+    yield "peak memory (MB)", manifest["peak_memory_mb"]
 
 
 def _curves(folder: Path) -> Iterator[tuple[str, str]]:
@@ -241,24 +240,22 @@ def sparkline(values: list[float], width: int = _CURVE_WIDTH) -> str:
 
 
 def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if predicted := privacy.get("predicted"):
+    if predicted := privacy["predicted"]:
         wanted, present = f"{predicted['subjects']:,}", f"{predicted['present']:,}"
         theirs = f"{wanted} subjects would get {_epsilon(predicted)}; this run has {present}"
         yield "PREDICTED NOISE (an experiment)", theirs
-    published = privacy.get("as_published") or {}
-    if published.get("epsilon") is not None:
-        yield "as published (no guarantee)", f"{_epsilon(published)}, {published.get('unit', '?')} level"
+    published = privacy["as_published"]
+    if published["epsilon"] is not None:
+        yield "as published (no guarantee)", f"{_epsilon(published)}, {published['unit']} level"
     for key, unit in run_folders.stated_units([privacy]).items():
-        if (record := (privacy.get("sound") or {}).get(key)) is not None:
-            yield f"sound, {unit}", _epsilon(record)
+        yield f"sound, {unit}", _epsilon(privacy["sound"][key])
 
 
 def _epsilon(record: Mapping[str, Any]) -> str:
-    epsilon, delta = record.get("epsilon"), record.get("delta")
-    if epsilon is None:
-        return f"none: {record.get('reason') or 'no finite epsilon can be stated'}"
-    rests = ", conditional" if record.get("guarantee") == "conditional" else ""
-    return f"epsilon {epsilon:.4g}" + ("" if delta is None else f" at delta {delta:g}") + rests
+    if record["epsilon"] is None:
+        return f"none: {record['reason']}"
+    rests = ", conditional" if record["guarantee"] == "conditional" else ""
+    return f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}{rests}"
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:
@@ -267,31 +264,31 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """The comparison of two manifests; each entry is a pair, None if a run's manifest does not have it.
+    """The comparison of two manifests; each entry is a pair.
 
     ``settings`` has the dotted keys that differ (None: not read), ``epsilon`` is at each run's own δ, ``made_with``
     has the differences in code and machine: if it is empty, only the settings explain different results.
     """
     runs = (first, second)
-    finals, privacy, configs = ([run.get(key) or {} for run in runs] for key in ("final", "privacy", "config"))
+    finals, privacy, configs = ([run[key] for run in runs] for key in ("final", "privacy", "config"))
     read = [settings_read(config) for config in configs]
+    made = [dict(flattened({key: run[key] for key in _MADE_WITH})) for run in runs]
     stated = {"published, no guarantee": "as_published", **{f"sound, {words}": unit for unit, words in UNITS.items()}}
     return {
-        "runs": [run.get("run_id") for run in runs],
-        "algorithms": [run.get("algorithm") for run in runs],
-        "settings": {key: [each.get(key) for each in read] for key in _differing(*configs)},
-        "metrics": {name: [final.get(name) for final in finals] for name in _METRICS},
+        "runs": [run["run_id"] for run in runs],
+        "algorithms": [run["algorithm"] for run in runs],
+        "settings": {key: [each.get(key) for each in read] for key in differing_keys(*configs)},
+        "metrics": {name: [final[name] for final in finals] for name in _METRICS},
         "epsilon": {name: [epsilon_of(each, unit) for each in privacy] for name, unit in stated.items()},
         "guarantee": {name: [_guarantee(each, unit) for each in privacy] for name, unit in stated.items()},
-        "cost": {name: [run.get(name) for run in runs] for name in _COSTS},
-        "made_with": _differing(*({key: run.get(key) for key in _MADE_WITH} for run in runs)),
+        "cost": {name: [run[name] for run in runs] for name in _COSTS},
+        "made_with": {key: [each.get(key) for each in made] for key in differing_keys(*made)},
     }
 
 
 def _guarantee(privacy: dict[str, Any], unit: str) -> Any:
     """True or ``conditional`` of a sound ε that is stated, False of a published one; else None."""
-    records = {"as_published": {"guarantee": False}, **(privacy.get("sound") or {})}
-    return None if epsilon_of(privacy, unit) is None else records[unit].get("guarantee")
+    return None if epsilon_of(privacy, unit) is None else run_folders.statement_of(privacy, unit)["guarantee"]
 
 
 def _print_comparison(comparison: Mapping[str, Any]) -> None:
@@ -302,8 +299,3 @@ def _print_comparison(comparison: Mapping[str, Any]) -> None:
             print_table(("", "A", "B"), [(name, *pair) for name, pair in rows.items()])
         else:
             print(otherwise)
-
-
-def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
-    left, right = dict(flattened(dict(first))), dict(flattened(dict(second)))
-    return {key: [left.get(key), right.get(key)] for key in sorted(left | right) if left.get(key) != right.get(key)}

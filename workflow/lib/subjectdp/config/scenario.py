@@ -23,7 +23,7 @@ from pydantic import Field, PrivateAttr, WithJsonSchema
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, is_private
 from subjectdp.config import messages
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig, load_run
-from subjectdp.config.sections import DataConfig, RunSections, Section
+from subjectdp.config.sections import DataConfig, RunSections, Section, normalised
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import ConfigError, expected, unknown
 from subjectdp.io.printing import flattened
@@ -62,17 +62,6 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             value = merge(below, value)
         merged[key] = value
     return merged
-
-
-def normalised(partial: Mapping[str, Any]) -> dict[str, Any]:
-    """``partial`` with the shorthands ``algorithm: name:variant`` and ``model: name`` written out."""
-    content = dict(partial)
-    if isinstance(content.get("algorithm"), str):
-        name, _, variant = content["algorithm"].partition(":")
-        content["algorithm"] = {"name": name, "variant": variant or None}  # None: the default one again
-    if isinstance(content.get("model"), str):
-        content["model"] = {"name": content["model"]}
-    return content
 
 
 def set_dotted(content: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
@@ -251,11 +240,8 @@ class Scenario(Section):
 
     @cached_property
     def partitions_by_id(self) -> dict[str, RunConfig]:
-        """Partition id -> the first run that trains on it; its seed, data and partition determine the partition."""
-        partitions: dict[str, RunConfig] = {}
-        for run in self.runs:
-            partitions.setdefault(run.partition_id, run)
-        return partitions
+        """Partition id -> a run that trains on it; its seed, data and partition determine the partition."""
+        return {run.partition_id: run for run in self.runs}
 
 
 def load_scenario(paths: Sequence[Path | str] | Path | str, given: Mapping[str, Any] | None = None) -> Scenario:
@@ -367,7 +353,7 @@ def _of_partial(partial: Any, prefix: str, *decided_elsewhere: str) -> Iterator[
         yield str(expected(prefix, partial, "a mapping (key: value)"))
         return
     try:
-        messages.validated(RunSections, normalised(partial), prefix)
+        messages.validated(RunSections, partial, prefix)
     except ConfigError as problem:
         yield from str(problem).split("\n")
     for key in decided_elsewhere:

@@ -5,6 +5,7 @@ Every key has a default, a range and, as the text below it, a description. ``con
 text, ``--config`` passes text); ``true`` is not a number.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -140,14 +141,6 @@ class AlgorithmConfig(Section):
     v1 with q = 1; v1_sampled: with q = B over the silo's items; v3: q = 1 and Theorem 3.11's bound on the noise); v0
     for central_sub_dp; null for the others."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            name, _, variant = value.partition(":")
-            return {"name": name, "variant": variant} if variant else {"name": name}
-        return value
-
     @property
     def label(self) -> str:
         """Display name, for instance ``HiGradAvgDP (v1)``."""
@@ -267,11 +260,6 @@ class TrainingConfig(Section):
 class ModelConfig(Section):
     """The model that is trained; the text ``name`` is accepted in place of the mapping."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
     name: ModelName | None = None
     """leaf_cnn, small_cnn, logistic (convex), or a linear head on fixed features, scattering_head, stroke_head or
     handwriting_head (FEMNIST); leaf_lstm, small_lstm, char_ngram (convex) or english_head (Shakespeare); null: LEAF's.
@@ -294,8 +282,24 @@ class PerformanceConfig(Section):
     """Checkpoint after a round where the last one is so many minutes old; 0: after every round."""
 
 
+def normalised(partial: Mapping[str, Any]) -> dict[str, Any]:
+    """``partial`` with the shorthands ``algorithm: name:variant`` and ``model: name`` written out."""
+    content = dict(partial)
+    if isinstance(content.get("algorithm"), str):
+        name, _, variant = content["algorithm"].partition(":")
+        content["algorithm"] = {"name": name, "variant": variant or None}  # None: the default one again
+    if isinstance(content.get("model"), str):
+        content["model"] = {"name": content["model"]}
+    return content
+
+
 class RunSections(Section):
     """All sections of a run. :class:`subjectdp.config.run.RunConfig` checks the rules between them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written_out(cls, value: Any) -> Any:
+        return normalised(value) if isinstance(value, Mapping) else value
 
     seed: plan.NaturalNumber = 0
     """Root seed of split, partition and initial model, and of sampling and noise where privacy.noise_source is

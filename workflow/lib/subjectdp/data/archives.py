@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from subjectdp.errors import ConfigError, DataError, expected, in_words, unknown
+from subjectdp.errors import ConfigError, DataError, in_words, unknown
 from subjectdp.io.atomic import sha256_of, write_json
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.places import CHECKOUT
@@ -258,13 +258,11 @@ def find_table() -> Path:
 def load_sources(dataset: str, table: Path | None = None) -> tuple[str, tuple[SourceFile, ...]]:
     """Licence note and files of ``dataset``; ConfigError naming key and value for anything wrong in the table."""
     table = find_table() if table is None else table
-    content: Any = read_yaml(table)
-    if not isinstance(content, dict) or not content:
-        raise expected(str(table), content, "a mapping with at least one entry")
+    content = read_yaml(table)
     if dataset not in content:
-        raise unknown(f"{table}: data set", dataset, map(str, content))
+        raise unknown(f"{table}: data set", dataset, content)
     try:
-        found = TypeAdapter(DatasetSources).validate_python(content[dataset])
+        found = DatasetSources.model_validate(content[dataset])
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join([dataset, *map(str, first["loc"])])

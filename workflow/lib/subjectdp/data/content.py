@@ -88,9 +88,9 @@ def check_content(content: Content) -> None:
     last = content.first_items + content.items + content.window
     if content.items.min() < 1 or content.first_items.min() < 0 or last.max() > items:
         raise DataError(f"{name}: a subject without items, or with items outside of the features.")
-    order = np.argsort(content.first_items)
-    overlap = (content.first_items[order][1:] < last[order][:-1]).any()
-    if overlap or (content.kind != TEXT and int(content.items.sum()) != items):
+    if (np.diff(content.first_items) < 0).any():
+        raise DataError(f"{name}: expected the subjects in the order of their items' addresses (first_items rising).")
+    if (content.first_items[1:] < last[:-1]).any() or (content.kind != TEXT and int(content.items.sum()) != items):
         raise DataError(f"{name}: an item that is of two subjects, or of none.")
     if content.own_subjects and int(content.items.max()) > 1:
         raise DataError(f"{name}: own_subjects, and a subject with several items: leave own_subjects out.")
@@ -211,7 +211,7 @@ def check_expected(counts: Mapping[str, Any], wanted: Mapping[Any, int]) -> None
 
 @dataclass(frozen=True)
 class Splits:
-    """Item addresses of each part, ordered by subject and address, with each one's subject index (int32).
+    """Item addresses of each part, ordered by subject and address, and the subject index of train items (int32).
 
     ``train_silos``: where the source says that the train items lie, int16; empty where it names no silo.
     ``own_subjects``: each item is its own subject.
@@ -220,9 +220,7 @@ class Splits:
     train_items: Addresses
     train_subjects: Addresses
     validation_items: Addresses
-    validation_subjects: Addresses
     test_items: Addresses
-    test_subjects: Addresses
     train_silos: Silos = field(default_factory=lambda: np.empty(0, np.int16), kw_only=True)
     own_subjects: bool = field(default=False, kw_only=True)
 
@@ -273,19 +271,21 @@ def split_items(prepared: Content, seed: int, test_fraction: float, validation_f
         raise DataError(f"No subject of {prepared.dataset} is left at data.test_fraction {test_fraction}.")
     fit, _ = part_sizes(train, validation_fraction)
     if prepared.kind == TEXT:
-        return _split_text(prepared, np.flatnonzero(kept), train[kept], test[kept], fit[kept])
+        first, items = prepared.first_items[kept], prepared.items[kept]
+        return _splits(prepared, *_parts_of_text(first, items, train[kept], test[kept], fit[kept]))
     parts: tuple[list[Integers], ...] = ([], [], [])
     for key, members, number in _members(prepared, pools, kept):
         order = numpy_generator(seed, Purpose.SPLIT, *key).permutation(members)
         for part, chosen in zip(parts, np.split(order, [fit[number], train[number]]), strict=True):
             part.append(chosen)
-    columns: list[Addresses] = []
-    for part in parts:
-        items = np.sort(np.concatenate(part))
-        owners = np.searchsorted(prepared.first_items, items, side="right") - 1
-        columns += [items.astype(np.int32), owners.astype(np.int32)]
-    silos = prepared.silos[columns[0] if len(prepared.silos) > 0 else []]
-    return Splits(*columns, train_silos=silos, own_subjects=prepared.own_subjects)
+    return _splits(prepared, *(np.sort(np.concatenate(part)) for part in parts))
+
+
+def _splits(prepared: Content, train: Integers, validation: Integers, test: Integers) -> Splits:
+    owners = np.searchsorted(prepared.first_items, train, side="right") - 1
+    items, subjects, *others = (each.astype(np.int32) for each in (train, owners, validation, test))
+    silos = prepared.silos[train if len(prepared.silos) > 0 else []]
+    return Splits(items, subjects, *others, train_silos=silos, own_subjects=prepared.own_subjects)
 
 
 def _members(
@@ -314,20 +314,19 @@ def sizes_after_split(items: Integers, test_fraction: float, kind: str) -> tuple
     return train, test, (items >= 2) & (test >= 1)
 
 
-def _split_text(prepared: Content, indices: NDArray[np.intp], train: Integers, test: Integers, fit: Integers) -> Splits:
-    first = prepared.first_items[indices]
-    end = first + prepared.items[indices]
+def _parts_of_text(
+    first: Integers, items: Integers, train: Integers, test: Integers, fit: Integers
+) -> tuple[Integers, Integers, Integers]:
     validation = np.maximum(0, train - fit - (WINDOW - 1))
-    return Splits(
-        *_spans(first, fit, indices),
-        *_spans(first + train - validation, validation, indices),
-        *_spans(end - test, test, indices),
+    return (
+        _addresses(first, fit),
+        _addresses(first + train - validation, validation),
+        _addresses(first + items - test, test),
     )
 
 
-def _spans(starts: Integers, lengths: Integers, subjects: NDArray[np.intp]) -> tuple[Addresses, Addresses]:
-    """The addresses of the spans, one after another, with each one's subject."""
+def _addresses(starts: Integers, lengths: Integers) -> Integers:
+    """The addresses of the spans, one after another."""
     before = np.cumsum(lengths) - lengths
-    items = np.arange(int(lengths.sum()), dtype=np.int32)
-    items += np.repeat((starts - before).astype(np.int32), lengths)
-    return items, np.repeat(subjects.astype(np.int32), lengths)
+    addresses: Integers = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+    return addresses

@@ -39,11 +39,14 @@ _ROWS = 1 << 16
 
 
 def form_of(path: Path) -> str | None:
-    """Which of these forms lies at ``path``, by the endings of its files; None for another."""
+    """Which of these forms lies at ``path``, by the endings of its files; None for another. DataError for several."""
     names = [path.name] if path.is_file() else [each.name for each in sorted(path.rglob("*")) if each.is_file()]
     if any(name.endswith(".json") for name in names):
         return None
-    return next((form for ending, form in _ENDINGS.items() if any(name.endswith(ending) for name in names)), None)
+    found = [form for ending, form in _ENDINGS.items() if any(name.endswith(ending) for name in names)]
+    if len(found) > 1:
+        raise DataError(f"{path} holds files of several forms ({', '.join(found)}): give those of one.")
+    return found[0] if found else None
 
 
 def load(kind: str, path: Path, form: str) -> Content:
@@ -88,6 +91,8 @@ def _frames(file: Path, columns: list[str]) -> Iterator[pd.DataFrame]:
             missing = next((name for name in columns if name not in part.columns), None)
             if missing is not None:
                 raise unknown(f"{file}: column", missing, part.columns, DataError)
+            if part[columns].isna().any(axis=None):
+                raise DataError(f"{file}: expected a value in each row of {', '.join(columns)}, got one without.")
             yield part
     except (OSError, ValueError) as problem:
         if isinstance(problem, DataError):
@@ -120,8 +125,10 @@ def _hdf5(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
                 if not len(group["label" if kind == IMAGE else "snippets"]):
                     continue
                 if kind == IMAGE:
-                    where = f"{file}: {client}"
-                    yield client, (_levels(group["pixels"][:], where), checked_labels(group["label"][:], where))
+                    where, pixels, labels = f"{file}: {client}", group["pixels"][:], group["label"][:]
+                    if len(pixels) != len(labels):
+                        raise DataError(f"{where}: {len(pixels)} entries in pixels, {len(labels)} in label.")
+                    yield client, (_levels(pixels, where), checked_labels(labels, where))
                 else:
                     yield client, " ".join(" ".join(each.decode() for each in group["snippets"][:].tolist()).split())
     except (OSError, KeyError, UnicodeDecodeError) as problem:

@@ -25,7 +25,6 @@ from subjectdp.data.catalogue import held_out
 from subjectdp.data.content import Addresses, Integers, Silos, Splits, split_items
 from subjectdp.data.store import load_prepared, read_arrays, read_index, write_folder
 from subjectdp.errors import expected
-from subjectdp.io import atomic
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import FederationFacts
 
@@ -238,27 +237,6 @@ def _facts(partition: Partition, settings: PartitionConfig, seed: int, before_ca
     }
 
 
-def subject_table(partition: Partition, splits: Splits, subject_ids: Sequence[str]) -> pd.DataFrame:
-    """A row a subject: id, items of each part (train: after the cap), those dropped, silos, most items in one."""
-    kept, before_cap = np.unique(splits.train_subjects, return_counts=True)
-    size = len(subject_ids)
-    _, owner, sizes = partition.groups()
-    held = np.bincount(partition.train_subjects, minlength=partition.subjects)
-    most = np.zeros(partition.subjects, dtype=np.int64)
-    np.maximum.at(most, owner, sizes)
-    return pd.DataFrame(
-        {
-            "subject_id": [str(subject_ids[subject]) for subject in kept],
-            "train_items": held,
-            "validation_items": np.bincount(splits.validation_subjects, minlength=size)[kept],
-            "test_items": np.bincount(splits.test_subjects, minlength=size)[kept],
-            "dropped_items": before_cap - held,
-            "silos": np.bincount(owner, minlength=partition.subjects),
-            "max_items_in_a_silo": most,
-        }
-    )
-
-
 def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunConfig) -> Partition:
     """Takes and splits the subjects, spreads their items, writes the folder; ConfigError, DataError for the data."""
     prepared = load_prepared(prepared_folder, verify=True)
@@ -267,6 +245,7 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
     fraction = held_out(prepared.dataset, run.data.test_fraction)
     splits = split_items(prepared, run.seed, fraction, run.data.validation_fraction)
     partition = partition_subjects(splits, prepared.subject_ids, run.partition, run.seed)
+    subjects = np.unique(splits.train_subjects)
     partition.facts["data"] = {
         "dataset": prepared.dataset,
         "synthetic": prepared.synthetic,
@@ -275,19 +254,13 @@ def make_partition(prepared_folder: Path | str, partition_folder: Path | str, ru
         "validation_fraction": run.data.validation_fraction,
         "sha256": dict(prepared.meta["sha256"]),
     }
-    subjects = subject_table(partition, splits, prepared.subject_ids)
-    write_partition(Path(partition_folder), partition, subjects)
+    write_partition(Path(partition_folder), partition, [prepared.subject_ids[subject] for subject in subjects])
     return partition
 
 
-def write_partition(folder: Path, partition: Partition, subjects: pd.DataFrame) -> None:
-    """Writes the folder; ``subjects`` is its :func:`subject_table`. Adds format, hashes and sizes to the facts."""
-    facts = partition.facts
-    columns = {"silo": range(partition.silos), "items": facts["silo_items"], "subjects": facts["silo_subjects"]}
-    silos = pd.DataFrame(columns)
-    silos["mean_items_per_subject"] = silos["items"] / silos["subjects"]
-    silos["max_items_per_subject"] = facts["silo_largest_subject"]
-    atomic.write_frame(folder / "silos.csv", silos)
+def write_partition(folder: Path, partition: Partition, subject_ids: Sequence[str]) -> None:
+    """Writes the folder, with the ids of the partition's subjects. Adds format, hashes and sizes to the facts."""
+    facts, subjects = partition.facts, pd.DataFrame({"subject_id": list(subject_ids)})
     files = {**{name: getattr(partition, name) for name in ARRAYS}, "subjects": subjects}
     facts.update(write_folder(folder / INDEX, files, {**facts, "format": FORMAT_VERSION}))
 

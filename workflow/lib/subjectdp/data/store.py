@@ -14,7 +14,6 @@ hashes say what each file is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from subjectdp.data.content import Content, Integers, check_content, count_content, most_copies
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
-from subjectdp.io.atomic import SEAL, is_intact, sealed
+from subjectdp.io.atomic import SEAL, read_sealed, sealed
 
 Addresses = NDArray[np.integer[Any]]  # addresses of items, of any whole type
 
@@ -148,7 +147,8 @@ def write_folder(
         if isinstance(content, pd.DataFrame):
             atomic.write_frame(path := index.with_name(f"{name}.parquet"), content)
         else:
-            atomic.write_array(path := index.with_name(f"{name}.npy"), content)
+            with atomic.atomic_open(path := index.with_name(f"{name}.npy")) as stream:
+                np.save(stream, content, allow_pickle=False)
         written["sha256"][name], written["bytes"][name] = atomic.sha256_of(path), path.stat().st_size
     atomic.write_json(index, sealed(written))
     return written
@@ -158,12 +158,7 @@ def read_index(index: Path, version: int) -> dict[str, Any]:
     """The content of ``index``; DataError if it is missing, was changed, or has another ``format``."""
     if not index.is_file():
         raise DataError(f"{index.parent} is not complete: {index.name} is missing. {_REMEDY}")
-    try:
-        content = json.loads(index.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{index} cannot be read ({error}). {_REMEDY}") from None
-    if not is_intact(content):
-        raise DataError(f"{index} was changed after it was written: checksum mismatch. {_REMEDY}")
+    content = read_sealed(index, _REMEDY)
     if content.get("format") != version:
         raise expected(f"{index}: format", content.get("format"), str(version), DataError)
     return {key: value for key, value in content.items() if key != SEAL}

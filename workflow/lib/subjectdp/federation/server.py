@@ -39,7 +39,7 @@ from subjectdp.federation.proposal import (
 from subjectdp.federation.site import all_addresses
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.plan.plan import Count, NoiseDistribution, NoiseSource, Positive
-from subjectdp.training.build import RunInputs
+from subjectdp.training.federation import RunInputs
 from subjectdp.training.run import train_inputs
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ renamed. A damaged file stops all. ``subjectdp ledger`` and ``subjectdp statemen
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 import time
@@ -33,7 +32,7 @@ from subjectdp.config.messages import validated
 from subjectdp.errors import DataError, PrivacyError, StorageError, SubjectDPError, expected
 from subjectdp.federation.proposal import PLAN, ROUND, Proposal, digest, pack, unpack
 from subjectdp.federation.site import Site, own_items, read_site_data
-from subjectdp.io.atomic import is_intact, sealed, write_bytes, write_json
+from subjectdp.io.atomic import read_sealed, sealed, write_bytes, write_json
 from subjectdp.plan.plan import (
     AccountingMode,
     BudgetWeights,
@@ -47,8 +46,7 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 from subjectdp.sampling import silos_of_round
-from subjectdp.training.build import RunInputs, make_federation
-from subjectdp.training.federation import Federation
+from subjectdp.training.federation import Federation, RunInputs, make_federation
 from subjectdp.training.manifest import choose_device
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import check_noise, train_silo
@@ -316,9 +314,7 @@ class Budget:
 
 def _read(path: Path) -> RunRecord:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not is_intact(content):
-            raise ValueError("its seal does not fit")
+        content = read_sealed(path)
         rounds = {int(round_): str(request) for round_, request in content["rounds"].items()}
         name, digest, data = (str(content[key]) for key in ("run_id", "digest", "data"))
         plan = plan_from_dict(content["plan"])

@@ -69,9 +69,9 @@ def expected_items(run: RunConfig) -> Items:
     test = float(run.data.test_fraction or 0.0)
     rest, validation = subjects * mean * (1 - test), run.data.validation_fraction
     train = rest * (1 - validation)
-    cap = run.partition.max_items_per_subject
+    cap, held = run.partition.max_items_per_subject, run.partition.silos_per_subject or run.partition.silos
     if cap is not None:
-        train = min(train, float(cap) * subjects * run.partition.silos)
+        train = min(train, float(cap) * subjects * held)
     train_items = max(run.partition.silos, round(train))
     return Items(subjects, train_items, round(rest * validation), round(subjects * mean * test))
 
@@ -148,8 +148,6 @@ def forecast_seconds(run: RunConfig) -> float:
 
 
 PREFIX = "SUBJECTDP_SLURM_"
-MINUTES: dict[SizeClass, int] = {"short": 30, "medium": 240, "long": 1440}
-MEMORY_MB: dict[SizeClass, int] = {"short": 4000, "medium": 8000, "long": 16000}
 _MOST = 10**7
 MARGIN = 3  # a training asks for this many times its forecast
 LEAST_MINUTES = 5  # what a job of trainings asks for at least
@@ -234,17 +232,14 @@ def cluster_settings(environment: Mapping[str, str] = os.environ) -> ClusterSett
         gpu=gpu,
         gpu_partition=partition,
         gpu_pace={size: _pace(text) for size, text in _one_or_each("GPU_PACE", values, "1").items()},
-        minutes=_classes("MINUTES", values, MINUTES),
-        memory_mb=_classes("MEMORY_MB", values, MEMORY_MB),
+        minutes=_whole_numbers("MINUTES", values.get("MINUTES", "30,240,1440")),
+        memory_mb=_whole_numbers("MEMORY_MB", values.get("MEMORY_MB", "4000,8000,16000")),
         runs_per_job=_number("RUNS_PER_JOB", values.get("RUNS_PER_JOB", "1")),
         light_jobs_local=light == "local",
     )
 
 
-def _classes(name: str, values: Mapping[str, str], usual: Mapping[SizeClass, int]) -> dict[SizeClass, int]:
-    text = values.get(name)
-    if text is None:
-        return dict(usual)
+def _whole_numbers(name: str, text: str) -> dict[SizeClass, int]:
     parts = text.split(",")
     if len(parts) != len(SIZES):
         allowed = f"{len(SIZES)} whole numbers with commas, for {', '.join(SIZES)} runs"

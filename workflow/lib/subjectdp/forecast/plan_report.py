@@ -126,9 +126,7 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
         return {"rounds": draft.rounds, "epsilon_as_published": run.privacy.epsilon}
     folder = places.calibration_cache_dir(results)
     plan = plan_run(run, partition, Path(folder))
-    facts = plan.to_dict()
-    facts["settings"].pop("cache_dir")  # a place, which changes no ε
-    inputs = {"plan": facts, "code": fingerprint("subjectdp.accounting.statements")}
+    inputs = {"plan": plan.to_dict(), "code": fingerprint("subjectdp.accounting.statements")}
     epsilons = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
     alone = run.data.own_subjects  # a subject's ε would be that of an item
     stated = {column: None if alone and "subject" in name else epsilons[name] for column, name in _EPSILONS.items()}
@@ -260,11 +258,9 @@ def _expected_splits(run: RunConfig) -> Splits:
             singles = (np.arange(int((items == 1).sum())) * (1 - test)).astype(np.int64)
             alone = np.diff(singles, prepend=-1)
             sizes = [np.append(part, more) for part, more in zip(sizes, (alone, 0 * alone, 1 - alone), strict=True)]
-    columns = []
-    for part in sizes:
-        owners = np.repeat(np.arange(len(part), dtype=np.int32), part)
-        columns += [np.arange(len(owners), dtype=np.int32), owners]
+    items_of_train, *others = (np.arange(int(part.sum()), dtype=np.int32) for part in sizes)
+    owners = np.repeat(np.arange(len(sizes[0]), dtype=np.int32), sizes[0])
     silos = np.empty(0, np.int16)
     if run.partition.distribution == INHERENT:  # of equal sizes, as nothing better is known
-        silos = (np.arange(len(columns[0])) % run.partition.silos).astype(np.int16)
-    return Splits(*columns, train_silos=silos, own_subjects=data.own_subjects)
+        silos = (items_of_train % run.partition.silos).astype(np.int16)
+    return Splits(items_of_train, owners, *others, train_silos=silos, own_subjects=data.own_subjects)

@@ -16,14 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from subjectdp.errors import StorageError
+from subjectdp.errors import DataError, StorageError
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 
-_CHUNK = 1 << 20
+_FULL = 1 << 20  # bytes that are free on a full disk
 _CANNOT_WRITE = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -72,7 +71,7 @@ def _why_not_written(error: OSError, target: Path) -> str | None:
         return None
     if error.errno is None:
         with suppress(OSError):
-            return _CANNOT_WRITE[errno.ENOSPC] if shutil.disk_usage(target.parent).free < _CHUNK else None
+            return _CANNOT_WRITE[errno.ENOSPC] if shutil.disk_usage(target.parent).free < _FULL else None
         return None
     return _CANNOT_WRITE.get(error.errno)
 
@@ -86,9 +85,9 @@ def _beside(filename: object, target: Path) -> bool:
 
 
 @contextmanager
-def atomic_open(target: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
+def atomic_open(target: Path | str) -> Iterator[IO[bytes]]:
     """Opens a temporary file for writing that becomes ``target`` on a clean exit."""
-    with atomic_path(target) as temporary, open(temporary, mode) as stream:
+    with atomic_path(target) as temporary, open(temporary, "wb") as stream:
         yield stream
 
 
@@ -107,13 +106,6 @@ def write_json(target: Path | str, content: Any) -> None:
     write_text(target, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
-def write_array(target: Path | str, array: np.ndarray[Any, Any]) -> None:
-    import numpy as np
-
-    with atomic_open(target) as stream:
-        np.save(stream, array, allow_pickle=False)
-
-
 def write_frame(target: Path | str, frame: pd.DataFrame) -> None:
     """Writes a data frame by its target's suffix (.parquet or .csv), atomically."""
     with atomic_path(target) as temporary:
@@ -125,11 +117,8 @@ def write_frame(target: Path | str, frame: pd.DataFrame) -> None:
 
 def sha256_of(path: Path | str) -> str:
     """The hex sha256 of a file's content, read in chunks."""
-    digest = hashlib.sha256()
     with open(path, "rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:
@@ -151,6 +140,17 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 def is_intact(content: Any) -> bool:
     """Whether ``content``, read from a file, is a mapping whose checksum fits."""
     return isinstance(content, Mapping) and content.get(SEAL) == _digest(content)
+
+
+def read_sealed(path: Path, remedy: str = "") -> dict[str, Any]:
+    """What :func:`sealed` gave, from a file; DataError with the ``remedy`` if it is missing, damaged or changed."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise DataError(f"{path} is missing or damaged ({problem}). {remedy}".rstrip()) from None
+    if not is_intact(content):
+        raise DataError(f"{path} was changed after it was written: checksum mismatch. {remedy}".rstrip())
+    return dict(content)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ No other object carries a sampling probability or a noise multiplier. An algorit
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -373,8 +373,8 @@ class PrivacyPlan:
         return f"delta {delta:g} is not below 1/{people}, one over the number of people: {unprotected}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able copy for the manifest."""
-        return asdict(self)
+        """A JSON-able copy for the manifest, without the place of the cache, which changes nothing."""
+        return asdict(replace(self, settings=replace(self.settings, cache_dir=None)))
 
 
 def lines(problem: ValidationError) -> Iterator[str]:

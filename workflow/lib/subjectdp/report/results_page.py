@@ -12,9 +12,9 @@ from docutils.core import publish_parts
 from jinja2 import Environment
 
 from subjectdp.figures.catalogue import caption
+from subjectdp.io.atomic import read_sealed
 from subjectdp.report.page import read_table, write_page
 from subjectdp.report.targets import Verdict, verdict_counts
-from subjectdp.results.collect import read_json
 from subjectdp.results.shown_runs import NO_IDS, dataset_name, in_order
 
 _RUNS = [
@@ -61,7 +61,7 @@ def write_results_page(
         tables: the label of each of its tables.
         target: the page.
     """
-    manifests = [read_json(run / "manifest.json") for run in sources.run_folders]
+    manifests = [read_sealed(run / "manifest.json") for run in sources.run_folders]
     runs = read_table(sources.runs_summary, _RUNS)[_RUNS]
     scores = read_table(sources.scorecard, [*_SCORES, "counted"])
     ranked = scores.sort_values("verdict", key=lambda column: column.map(_ORDER.index), kind="stable")

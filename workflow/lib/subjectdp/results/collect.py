@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from subjectdp.data.statistics import all_settings
 from subjectdp.errors import DataError, expected
-from subjectdp.io.atomic import is_intact, sha256_of, write_frame
+from subjectdp.io.atomic import read_sealed, sha256_of, write_frame
 from subjectdp.results.select import choose_setting
 from subjectdp.results.shown_runs import MOST_SETTINGS, NO_IDS, Shown, run_label, setting_columns, settings_of
 
@@ -45,7 +45,8 @@ def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, emp
     Raises DataError naming the file if it is missing, damaged, lacks a column, or, unless ``empty``, a row.
     """
     path, wanted = Path(path), list(columns)
-    _require_file(path)
+    if not path.is_file() or path.stat().st_size == 0:
+        raise expected(str(path), "nothing", "a file with content", DataError)
     try:
         present = set(pq.read_schema(path).names)
         missing = [name for name in wanted if name not in present]
@@ -57,24 +58,6 @@ def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, emp
     if frame.empty and not empty:
         raise expected(str(path), "no rows", "a table with at least one row", DataError)
     return frame
-
-
-def read_json(path: Path | str) -> dict[str, Any]:
-    """A JSON object from a file; DataError naming the file if it is missing, empty, truncated or no object."""
-    path = Path(path)
-    _require_file(path)
-    try:
-        content = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
-        raise expected(str(path), str(problem), "whole JSON; remove it and run again", DataError) from problem
-    if not isinstance(content, dict):
-        raise expected(str(path), type(content).__name__, "a JSON object", DataError)
-    return content
-
-
-def _require_file(path: Path) -> None:
-    if not path.is_file() or path.stat().st_size == 0:
-        raise expected(str(path), "nothing", "a file with content", DataError)
 
 
 @dataclass(frozen=True)
@@ -155,7 +138,7 @@ def read_run(folder: Path | str) -> dict[str, Any]:
     Raises DataError if the manifest is another run's, or a file differs from the one that it lists.
     """
     path = Path(folder) / "manifest.json"
-    manifest = read_json(path)
+    manifest = read_sealed(path, _ADVICE)
     if manifest.get("run_id") != path.parent.name:
         raise expected(f"run_id of {path}", manifest.get("run_id"), repr(path.parent.name), DataError)
     _check_files(path.parent, manifest)
@@ -183,18 +166,7 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> p
     return table
 
 
-def epsilon_of(statement: Any) -> float:
-    """The ε of a privacy statement: a number, an object with ``epsilon``, null (NaN), or ``inf`` as text."""
-    value = statement.get("epsilon") if isinstance(statement, dict) else statement
-    try:
-        return math.nan if value is None else float(value)
-    except (TypeError, ValueError) as problem:
-        raise expected("epsilon of a privacy statement", value, "a number, inf or null", DataError) from problem
-
-
 def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    if not is_intact(manifest):
-        raise DataError(f"{folder / 'manifest.json'} was changed after the run: checksum mismatch. {_ADVICE}")
     files = manifest.get("files")
     if not isinstance(files, dict) or not files.keys() >= {"rounds.parquet", "steps.parquet"}:
         raise DataError(f"Expected {folder / 'manifest.json'} to list the run's files. {_ADVICE}")
@@ -248,11 +220,16 @@ def _epsilons(privacy: dict[str, Any]) -> dict[str, float | str]:
         sound, over = {"item": sound.get("item")}, over and {**over, "subject": None}
     subject = sound.get("subject") or {}
     return {
-        "epsilon_as_published": epsilon_of(privacy.get("as_published")),
-        **{f"epsilon_sound_{unit}": epsilon_of(sound.get(unit)) for unit in ("item", "subject_one_silo", "subject")},
+        "epsilon_as_published": _epsilon(privacy.get("as_published")),
+        **{f"epsilon_sound_{unit}": _epsilon(sound.get(unit)) for unit in ("item", "subject_one_silo", "subject")},
         "subject_guarantee": NO_IDS if alone else _GUARANTEES[subject.get("guarantee", False)],
         "subject_event": json.dumps(subject.get("event")),
         "epsilon_over_rounds": json.dumps(over),
         "predicted_subjects": math.nan if predicted is None else float(predicted["subjects"]),
-        "epsilon_predicted": epsilon_of(predicted),
+        "epsilon_predicted": _epsilon(predicted),
     }
+
+
+def _epsilon(statement: dict[str, Any] | None) -> float:
+    """NaN where none is stated."""
+    return math.nan if statement is None or statement["epsilon"] is None else float(statement["epsilon"])

@@ -1,108 +1,71 @@
-"""A simulated federation: everything that stays the same over the rounds of a run; optimisers on the flat model vector.
+"""A simulated federation: what stays the same over the rounds of a run, how it is built from configuration and folders,
+and its optimisers on the flat model vector.
 
 Optimisers are post-processing of what a silo has noised, but not of a sum over silos.
 """
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.base import RoundRule
+from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.fingerprint import fingerprint, training_stages
+from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import OptimizerConfig, PerformanceConfig
-from subjectdp.data.partition import Partition
-from subjectdp.engine.clipping import ClippingEngine
-from subjectdp.errors import ConfigError, PrivacyError, expected
+from subjectdp.data.partition import Partition, load_partition
+from subjectdp.data.store import PreparedData, load_prepared
+from subjectdp.engine.clipping import ClippingEngine, cross_entropy, squared_error
+from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values, tried_positions
+from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected
+from subjectdp.models.build import build_model
+from subjectdp.models.catalogue import model_parameters
+from subjectdp.models.fixed import fixed_features
 from subjectdp.noise.skellam import Grid
 from subjectdp.noise.subject_weights import budget_weights, clip_norms
-from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, TrustModel
-from subjectdp.training.device_data import DeviceDataset
+from subjectdp.plan.plan import NoiseDistribution, NoiseSource, PrivacyPlan, TrustModel
+from subjectdp.training.device_data import DeviceDataset, FeatureCache, FixedFeatures
 
 
-@dataclass(frozen=True)
-class IntegerNoise:
-    """Public numbers of a run with integer noise."""
+class Optimiser:
+    """Gradient descent, with momentum, or Adam. The bits are torch.optim's, which loads a compiler (2 s)."""
 
-    grid: Grid  # of steps C over 2^bits
-    unit: float  # how far one integer moves a parameter
-
-
-def integer_noise(plan: PrivacyPlan, dimension: int, optimiser: OptimizerConfig) -> IntegerNoise:
-    """The grid of a plan with Skellam noise for P = ``dimension`` parameters.
-
-    Raises ConfigError for an optimiser whose updates are no multiples of the grid, PrivacyError for gradients that are
-    not clipped, or noise too wide for the sampler.
-    """
-    if optimiser.name != "sgd":
-        allowed = "sgd with Skellam noise (updates must be sums of noisy integers)"
-        raise expected("training.optimizer.name", optimiser.name, allowed, ConfigError)
-    if plan.clip_norm is None:
-        raise PrivacyError("Expected clipped gradients with Skellam noise, the plan clips nothing.")
-    grid = Grid.of_bits(plan.settings.gradient_bits, plan.clip_norm, dimension)
-    for silo in plan.silos:
-        grid.variance(silo.noise_multiplier)  # refused now, not in the first round
-    return IntegerNoise(grid, optimiser.learning_rate * grid.step / plan.silos[0].divisor)
-
-
-@dataclass
-class SGD:
-    """Gradient descent, with momentum if it is not 0. torch's makes the same steps and loads a compiler, 2 s."""
-
-    rate: float
-    momentum: float = 0.0
-    velocity: Tensor | None = None  # (P,), from the first step on
+    def __init__(self, settings: OptimizerConfig) -> None:
+        self._settings = settings
+        self.state: dict[str, Tensor] = {}  # what it remembers of earlier steps, by torch's names
 
     def step(self, vector: Tensor, gradient: Tensor) -> None:
-        if self.momentum != 0:
-            old = self.velocity
-            self.velocity = gradient.clone() if old is None else old.mul_(self.momentum).add_(gradient)
-            gradient = self.velocity
-        vector.add_(gradient, alpha=-self.rate)
+        """One step along ``gradient``; the parameters ``vector``, of the same shape, change in place."""
+        rate, decay = self._settings.learning_rate, self._settings.momentum
+        if self._settings.name == "adam":
+            self._adam(vector, gradient, rate, decay)
+            return
+        if self._settings.name == "momentum":
+            old = self.state.get("momentum_buffer")
+            gradient = gradient.clone() if old is None else old.mul_(decay).add_(gradient)
+            self.state["momentum_buffer"] = gradient
+        vector.add_(gradient, alpha=-rate)
 
-
-Optimiser = SGD | torch.optim.Optimizer
-"""What :func:`descend` takes a step with."""
-
-_VELOCITY = "momentum_buffer"
-
-
-def make_optimiser(vector: Tensor, settings: OptimizerConfig) -> Optimiser:
-    """An optimiser of the parameters ``vector`` (P,), for :func:`descend`."""
-    if settings.name == "adam":
-        return torch.optim.Adam([vector], lr=settings.learning_rate, betas=(settings.momentum, 0.999))
-    return SGD(settings.learning_rate, settings.momentum if settings.name == "momentum" else 0.0)
-
-
-def descend(optimiser: Optimiser, vector: Tensor, gradient: Tensor) -> None:
-    """One step of ``optimiser`` along ``gradient``; ``vector`` changes in place."""
-    if isinstance(optimiser, SGD):
-        optimiser.step(vector, gradient)
-        return
-    vector.grad = gradient
-    optimiser.step()
-    vector.grad = None
-
-
-def optimiser_state(optimiser: Optimiser) -> dict[str, Tensor]:
-    """Copies of what an optimiser remembers of its steps, by name."""
-    if isinstance(optimiser, SGD):
-        return {} if optimiser.velocity is None else {_VELOCITY: optimiser.velocity.clone()}
-    state = optimiser.state_dict()["state"].get(0, {})
-    return {key: torch.as_tensor(value).detach().clone() for key, value in state.items()}
-
-
-def restore_optimiser(optimiser: Optimiser, state: dict[str, Tensor], vector: Tensor) -> None:
-    """Puts back what :func:`optimiser_state` gave, on the device of the parameters ``vector``."""
-    if isinstance(optimiser, SGD):
-        optimiser.velocity = state[_VELOCITY].to(vector.device, copy=True) if state else None
-    elif state:
-        optimiser.load_state_dict({"state": {0: state}, "param_groups": optimiser.state_dict()["param_groups"]})
+    def _adam(self, vector: Tensor, gradient: Tensor, rate: float, decay: float) -> None:
+        names = ("exp_avg", "exp_avg_sq")
+        mean, square = (self.state.setdefault(name, torch.zeros_like(vector)) for name in names)
+        steps = int(self.state.get("step", 0)) + 1
+        self.state["step"] = torch.tensor(float(steps))
+        mean.lerp_(gradient, 1 - decay)
+        square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
+        spread = (square.sqrt() / (1 - 0.999**steps) ** 0.5).add_(1e-8)
+        vector.addcdiv_(mean, spread, value=-rate / (1 - decay**steps))
 
 
 @dataclass(frozen=True)
@@ -130,7 +93,7 @@ class Federation:
             allowed = "sgd or momentum: the plan says that the silos' updates are linear in their noisy gradients"
             raise expected("training.optimizer.name", name, allowed, PrivacyError)
         if self.plan.settings.noise_distribution is NoiseDistribution.SKELLAM:
-            _ = self.integer_noise  # refused now, not in the first round
+            _ = self.grid  # refused now, not in the first round
 
     @property
     def device(self) -> torch.device:
@@ -138,8 +101,27 @@ class Federation:
         return self.engine.flat.vector.device
 
     @cached_property
-    def integer_noise(self) -> IntegerNoise:
-        return integer_noise(self.plan, self.engine.flat.size, self.optimiser)
+    def grid(self) -> Grid:
+        """The grid of Skellam noise for the engine's parameters, of steps C over 2^bits.
+
+        Raises ConfigError for an optimiser whose updates are no multiples of the grid, PrivacyError for gradients that
+        are not clipped, or noise too wide for the sampler.
+        """
+        plan, optimiser = self.plan, self.optimiser
+        if optimiser.name != "sgd":
+            allowed = "sgd with Skellam noise (updates must be sums of noisy integers)"
+            raise expected("training.optimizer.name", optimiser.name, allowed, ConfigError)
+        if plan.clip_norm is None:
+            raise PrivacyError("Expected clipped gradients with Skellam noise, the plan clips nothing.")
+        grid = Grid.of_bits(plan.settings.gradient_bits, plan.clip_norm, self.engine.flat.size)
+        for silo in plan.silos:
+            grid.variance(silo.noise_multiplier)  # refused now, not in the first round
+        return grid
+
+    @property
+    def unit(self) -> float:
+        """How far one integer of the grid moves a parameter."""
+        return self.optimiser.learning_rate * self.grid.step / self.plan.silos[0].divisor
 
     @cached_property
     def subject_clip_norms(self) -> NDArray[np.float32]:
@@ -166,9 +148,89 @@ def noise_name(
     device draws from a generator of its own. ``model``: None for one that is not in the catalogue.
     """
     speed = PerformanceConfig() if performance is None else performance
-    facts = plan.to_dict()
-    facts["settings"].pop("cache_dir")  # a place, which changes nothing that is released
     code = fingerprint(*training_stages(plan.mechanism.algorithm, model))
     rounding = [speed.physical_batch_size, speed.threads, torch.__version__]
-    content = [run_id, facts, partition.facts, partition.data_hashes, code, rounding]
+    content = [run_id, plan.to_dict(), partition.facts, partition.data_hashes, code, rounding]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What a run is made from, read and checked."""
+
+    run: RunConfig
+    plan: PrivacyPlan
+    prepared: PreparedData
+    partition: Partition
+    secret: int | None = field(default=None, repr=False)  # of a run with ``privacy.noise_source: secure``
+
+
+def read_inputs(
+    config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str, cache_dir: Path | None = None
+) -> RunInputs:
+    """Reads a run's data, verifying their hashes, and makes its plan; SubjectDPError where they do not fit."""
+    run = load_run(config)
+    prepared, partition = load_prepared(prepared_folder, verify=True), load_partition(partition_folder)
+    if partition.data_hashes != prepared.meta["sha256"]:
+        raise DataError(
+            f"The partition was made from other data than {prepared.folder} holds: make the partition again."
+        )
+    return RunInputs(run, plan_run(run, partition, cache_dir), prepared, partition)
+
+
+def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | str | None = None) -> Federation:
+    """Builds model, engine and items on the device, and tries the model on one item and on a few.
+
+    ``cache_dir`` keeps a model's fixed features for other runs. Raises ModelError for a model that does not fit the
+    data or mixes items, ConfigError or PrivacyError for an optimiser or noise that does not fit the plan, or secure
+    noise without a secret.
+    """
+    run, plan, partition, prepared = inputs.run, inputs.plan, inputs.partition, inputs.prepared
+    secure = plan.settings.noise_source is NoiseSource.SECURE
+    if secure != (inputs.secret is not None):
+        raise PrivacyError("Secure noise requires a run secret, and reproducible noise takes none.")
+    name = str(run.model.name)
+    shape, parameters = prepared.shape, run.model.parameters
+    model = build_model(name, prepared.outputs, prepared.kind, run.seed, parameters, shape).to(device)
+    data = _items_on_device(inputs, model, device, cache_dir)
+    items = partition.train_items if len(partition.train_items) else partition.test_items
+    item, _ = data.batch(items[:1])
+    _check_shapes(model, name, item, prepared.outputs)
+    at_once = run.performance.physical_batch_size or items_in_a_pass(saved_values(model, item), device.type)
+    engine = ClippingEngine(FlatParameters(model), at_once, cross_entropy if prepared.classes else squared_error)
+    check_model(model, engine.item_loss, *data.batch(items[tried_positions(len(items))]))
+    return Federation(
+        rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),
+        plan=plan,
+        partition=partition,
+        data=data,
+        engine=engine,
+        seed=run.seed if inputs.secret is None else inputs.secret,
+        noise_name=noise_name(plan, run.run_id, partition, name, run.performance),
+        optimiser=run.training.optimizer,
+        averaged_rounds=run.training.averaged_rounds,
+    )
+
+
+def _items_on_device(
+    inputs: RunInputs, model: torch.nn.Module, device: torch.device, cache_dir: Path | str | None
+) -> DeviceDataset:
+    run, partition, prepared = inputs.run, inputs.partition, inputs.prepared
+    if (compute := fixed_features(model)) is None:
+        return DeviceDataset(prepared, device)
+    kept = None
+    if cache_dir is not None and device.type == "cpu":
+        resolved = {"name": run.model.name, **model_parameters(str(run.model.name), run.model.parameters)}
+        kept = FeatureCache(cache_dir, prepared.meta["sha256"], resolved)
+    used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
+    return DeviceDataset(prepared, device, FixedFeatures(compute, used, kept))
+
+
+def _check_shapes(model: torch.nn.Module, name: str, item: Tensor, classes: int) -> None:
+    try:
+        with torch.no_grad():
+            shape = tuple(model(item).shape)
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise ModelError(f"Expected model.name {name!r} to take items of shape {tuple(item.shape)}: {error}") from None
+    if shape != (1, classes):
+        raise ModelError(f"Expected model.name {name!r} to give logits of shape (1, {classes}), got {shape}.")

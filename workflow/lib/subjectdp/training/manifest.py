@@ -16,12 +16,11 @@ import torch
 
 from subjectdp.algorithms.registry import label
 from subjectdp.config.fingerprint import fingerprint, training_stages
-from subjectdp.errors import expected
-from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes
+from subjectdp.errors import DataError, expected
+from subjectdp.io.atomic import read_sealed, sealed, sha256_of, write_bytes
 from subjectdp.io.printing import strict
 from subjectdp.places import CHECKOUT, FINISHED
-from subjectdp.training.build import RunInputs
-from subjectdp.training.federation import noise_name
+from subjectdp.training.federation import RunInputs, noise_name
 from subjectdp.training.records import Snapshot
 
 PACKAGES = ["torch", "opacus", "dp-accounting", "numpy", "pandas", "pyarrow", "snakemake", "pillow", "scipy", "numba"]
@@ -179,11 +178,11 @@ def manifest(
 def is_complete(folder: Path, identity: Mapping[str, str], name: str = MANIFEST) -> bool:
     """Whether a folder holds all results of that run, unchanged by the hashes in ``name``: manifest, or its copy."""
     try:
-        record = json.loads((folder / name).read_text())
-        files = {name: _file(folder / name) for name in RESULT_FILES}
-        return bool(is_intact(record) and record["identity"] == dict(identity) and record["files"] == files)
-    except (OSError, ValueError, KeyError, TypeError):
+        record = read_sealed(folder / name)
+        files = {file: _file(folder / file) for file in RESULT_FILES}
+    except (OSError, DataError):
         return False
+    return bool(record["identity"] == dict(identity) and record["files"] == files)
 
 
 def take_back_finished(folder: Path, identity: Mapping[str, str]) -> bool:

@@ -10,7 +10,6 @@ drawn from, so that a stopped run can go on. Its owner alone may read it. It is 
 ends: what a disk keeps of deleted files is outside this program's reach.
 """
 
-import json
 import logging
 import os
 import re
@@ -18,7 +17,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,17 +29,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from subjectdp.errors import DataError, StorageError
-from subjectdp.io.atomic import is_intact, sealed, sha256_of, write_bytes, write_frame, write_json
+from subjectdp.io.atomic import read_sealed, sealed, sha256_of, write_bytes, write_frame, write_json
 from subjectdp.io.printing import clock, strict
 from subjectdp.places import PROGRESS
-from subjectdp.sampling import BatchStatistics
 
 log = logging.getLogger(__name__)
-
-StepRow = tuple[int, int, int, int, int, int, float, float]
-"""One mini-batch, in the order of ``STEP_COLUMNS``."""
-
-STEP_COLUMNS = ("round", "silo", "step", *BatchStatistics._fields, "noise_multiplier", "clipped_fraction")
 
 
 @dataclass(frozen=True)
@@ -52,12 +45,15 @@ class Score:
 
 
 class LoggedStep(NamedTuple):
-    """One mini-batch; ``clipped_fraction`` is NaN for an empty one, and may be a 0-dimensional tensor in the log."""
+    """One mini-batch, a row of steps.parquet; ``clipped_fraction`` is NaN for an empty one, and may be a 0-dimensional
+    tensor in the log."""
 
     round: int
     silo: int
     step: int
-    batch: BatchStatistics
+    items: int
+    subjects: int
+    largest_group: int
     noise_multiplier: float
     clipped_fraction: Tensor | float
 
@@ -98,7 +94,7 @@ class Snapshot:
 
     round: int
     tensors: dict[str, Tensor]  # state of the global model (``GlobalModel.state``)
-    steps: list[StepRow] = field(default_factory=list)
+    steps: list[LoggedStep] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)  # those that were evaluated
     train_seconds: float = 0.0  # in rounds
     wall_seconds: float = 0.0  # in all
@@ -110,17 +106,14 @@ class Recorder:
 
     def __init__(self, run_id: str, rounds: int) -> None:
         self.run_id, self.rounds = run_id, rounds
-        self.step_rows: list[StepRow] = []
+        self.step_rows: list[LoggedStep] = []
         self.round_rows: list[dict[str, Any]] = []
         self._started, self._first_round = time.perf_counter(), 0
 
-    def resume(self, round_: int, steps: list[StepRow], rounds: list[dict[str, Any]]) -> None:
+    def resume(self, round_: int, steps: list[LoggedStep], rounds: list[dict[str, Any]]) -> None:
         """Continues after ``round_`` with the rows recorded up to it."""
         self.step_rows, self.round_rows = list(steps), list(rounds)
         self._started, self._first_round = time.perf_counter(), round_
-
-    def add_steps(self, rows: Iterable[LoggedStep]) -> None:
-        self.step_rows += [(*row[:3], *row.batch, row.noise_multiplier, float(row.clipped_fraction)) for row in rows]
 
     def add_round(self, round_: int, test: Score, validation: Score, seconds: float) -> None:
         """Records an evaluated round; ``seconds`` is the mean training time of a round so far."""
@@ -155,7 +148,7 @@ class Recorder:
         )
 
     def write(self, folder: Path) -> None:
-        steps = pd.DataFrame.from_records(self.step_rows, columns=list(STEP_COLUMNS))
+        steps = pd.DataFrame.from_records(self.step_rows, columns=LoggedStep._fields)
         steps.insert(0, "run_id", self.run_id)
         write_frame(folder / "steps.parquet", steps)
         write_frame(folder / "rounds.parquet", pd.DataFrame.from_records(self.round_rows))
@@ -269,37 +262,31 @@ class Checkpoints:
         if sha256_of(file) != record["sha256"]:
             raise DataError(f"{file} is truncated or was changed (its sha256 differs).")
         tensors = load(content)
-        steps = _rows({name: tensors.pop(_STEPS + name) for name in STEP_COLUMNS})
+        columns = [tensors.pop(_STEPS + name).tolist() for name in LoggedStep._fields]
+        steps = [LoggedStep(*row) for row in zip(*columns, strict=True)]
         state = {name.removeprefix(_TENSOR): tensor for name, tensor in tensors.items()}
         rounds, resumed = [dict(row) for row in record["rounds"]], tuple(record["resumed_after"])
         return Snapshot(round_, state, steps, rounds, record["train_seconds"], record["wall_seconds"], resumed)
 
     def _record(self, path: Path, round_: int) -> dict[str, Any]:
-        try:
-            record = json.loads(path.read_text())
-            identity = dict(record["identity"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise DataError(f"{path} is not the whole description of a checkpoint.") from None
-        if not is_intact(record) or record["round"] != round_:
-            raise DataError(f"{path} was changed after it was written.")
+        record = read_sealed(path)
+        if record["round"] != round_:
+            raise DataError(f"{path} describes round {record['round']}.")
+        identity = record["identity"]
         differ = [key for key, value in self.identity.items() if identity.get(key) != value]
         if differ or identity.keys() != self.identity.keys():
             what = ", ".join(f"{key} {identity.get(key)!r} instead of {self.identity[key]!r}" for key in differ)
             raise DataError(f"{path} belongs to another run: {what or 'other facts are recorded'}.")
-        return dict(record)
+        return record
 
 
-def _columns(rows: list[StepRow]) -> dict[str, Tensor]:
-    columns = zip(*rows, strict=True) if rows else ((),) * len(STEP_COLUMNS)
+def _columns(rows: list[LoggedStep]) -> dict[str, Tensor]:
+    columns = zip(*rows, strict=True) if rows else ((),) * len(LoggedStep._fields)
     tensors = {}
-    for name, column in zip(STEP_COLUMNS, columns, strict=True):
+    for name, column in zip(LoggedStep._fields, columns, strict=True):
         whole = all(isinstance(value, int) for value in column)
         tensors[name] = torch.from_numpy(np.asarray(column, np.int64 if whole else np.float64))
     return tensors
-
-
-def _rows(columns: Mapping[str, Tensor]) -> list[StepRow]:
-    return list(zip(*(column.tolist() for column in columns.values()), strict=True))
 
 
 def run_secret(checkpoints: Path) -> int:

@@ -20,7 +20,7 @@ from subjectdp.noise.skellam import modular_sum
 from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.sampling import silos_of_round
 from subjectdp.training.device_data import DeviceDataset
-from subjectdp.training.federation import Federation, descend, make_optimiser, optimiser_state, restore_optimiser
+from subjectdp.training.federation import Federation, Optimiser
 from subjectdp.training.records import LoggedStep, Score, StepLog
 from subjectdp.training.silo_step import SERVER, UPDATE, SiloStep
 
@@ -47,7 +47,7 @@ class GlobalModel:
 
     def __init__(self, federation: Federation) -> None:
         self.vector = federation.engine.flat.vector.clone()
-        self._optimiser = make_optimiser(self.vector, federation.optimiser)
+        self._optimiser = Optimiser(federation.optimiser)
         self._average: IterateAverage | None = None
         if federation.averaged_rounds is not None:
             self._average = IterateAverage(federation.averaged_rounds, federation.plan.rounds, self.vector)
@@ -59,7 +59,7 @@ class GlobalModel:
 
     def descend(self, gradient: Tensor) -> None:
         """θ ← θ − η·gradient, by the rule of the optimiser."""
-        descend(self._optimiser, self.vector, gradient)
+        self._optimiser.step(self.vector, gradient)
 
     def end_round(self, round_: int) -> None:
         if self._average is not None:
@@ -71,7 +71,7 @@ class GlobalModel:
         state = {MODEL: self.vector.detach().clone()}
         if self._average is not None:
             state[AVERAGE] = self._average.vector.detach().clone()
-        return state | {f"{_OPTIMISER}{key}": value for key, value in optimiser_state(self._optimiser).items()}
+        return state | {f"{_OPTIMISER}{key}": value.clone() for key, value in self._optimiser.state.items()}
 
     @torch.no_grad()
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -80,7 +80,7 @@ class GlobalModel:
         if self._average is not None:
             self._average.vector.copy_(state[AVERAGE])
         own = {key.removeprefix(_OPTIMISER): t for key, t in state.items() if key.startswith(_OPTIMISER)}
-        restore_optimiser(self._optimiser, own, self.vector)
+        self._optimiser.state = {key: value.to(self.vector.device, copy=True) for key, value in own.items()}
 
 
 Ask = Callable[[Tensor, int, Sequence[int]], Iterable[Tensor]]
@@ -105,7 +105,7 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
     task, local_step = federation.rule.silo_task, federation.rule.local_step
     vector = federation.engine.flat.vector
     federation.engine.flat.load(theta)
-    optimiser = make_optimiser(vector, federation.optimiser)
+    optimiser = Optimiser(federation.optimiser)
     integers = torch.zeros(len(theta), dtype=torch.int64) if task is SiloTask.INTEGER_STEPS else None
     for number in range(federation.plan.silos[silo].local_steps):
         step = SiloStep(federation, round_, silo, number)
@@ -114,10 +114,10 @@ def train_silo(federation: Federation, theta: Tensor, round_: int, silo: int, lo
         if task is SiloTask.ONE_STEP:
             return direction
         if integers is None:
-            descend(optimiser, vector, direction)
+            optimiser.step(vector, direction)
         else:
             integers += direction
-            vector.sub_((direction * federation.integer_noise.unit).to(vector))
+            vector.sub_((direction * federation.unit).to(vector))
     if task is SiloTask.NOISY_UPDATE:
         whole = SiloStep(federation, round_, silo, UPDATE)
         released = whole.release(vector - theta)
@@ -131,7 +131,7 @@ def check_noise(plan: PrivacyPlan, rows: Iterable[LoggedStep]) -> None:
     for row in rows:
         silo = plan.silos[row.silo]
         noised_every = silo.local_steps if plan.mechanism.clips_updates else silo.fused_steps
-        wanted = plan.noise_multiplier(row.silo, row.batch.largest_group)
+        wanted = plan.noise_multiplier(row.silo, row.largest_group)
         if (row.step + 1) % noised_every == 0 and row.noise_multiplier < wanted:
             key = f"noise multiplier of {plan.mechanism.title} in round {row.round}, step {row.step}"
             raise expected(key, row.noise_multiplier, f"{wanted:g}, as its plan says", PrivacyError)
@@ -170,7 +170,7 @@ class RoundServer:
 
     @property
     def unit(self) -> float:
-        return self._federation.integer_noise.unit
+        return self._federation.unit
 
 
 @torch.no_grad()

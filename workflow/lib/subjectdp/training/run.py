@@ -25,8 +25,7 @@ from subjectdp.io.locks import owned
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.places import FINISHED, PROGRESS
 from subjectdp.plan.plan import NoiseSource
-from subjectdp.training.build import RunInputs, make_federation, read_inputs
-from subjectdp.training.federation import Federation
+from subjectdp.training.federation import Federation, RunInputs, make_federation, read_inputs
 from subjectdp.training.manifest import (
     MANIFEST,
     RESULT_FILES,
@@ -174,7 +173,7 @@ def train(run: Run, before: Snapshot, started: float) -> Snapshot:
             seconds = reached.train_seconds + time.perf_counter() - begun
             noised = steps.take()
             check_noise(run.inputs.plan, noised)
-            run.recorder.add_steps(noised)
+            run.recorder.step_rows += noised
             if round_ % run.inputs.run.training.evaluate_every == 0 or round_ == rounds:
                 _evaluate(run, round_, seconds / round_)
             wall = before.wall_seconds + time.perf_counter() - started

@@ -33,7 +33,7 @@ from subjectdp.sampling import (
     subjects_of_round,
 )
 from subjectdp.training.device_data import DeviceDataset, to_device
-from subjectdp.training.federation import Federation, descend, make_optimiser
+from subjectdp.training.federation import Federation, Optimiser
 from subjectdp.training.records import LoggedStep
 
 SERVER = -1  # the "silo" in noise keys of the server's own noise
@@ -95,7 +95,7 @@ class SiloStep:
     def row(self) -> LoggedStep:
         """What the step did, for the log."""
         drawn = BatchStatistics(0, 0, 0) if self._drawn is None else self._drawn.statistics
-        return LoggedStep(self.round, self.silo, self.step, drawn, self._noise_multiplier, self._clipped_fraction)
+        return LoggedStep(self.round, self.silo, self.step, *drawn, self._noise_multiplier, self._clipped_fraction)
 
     def sample_batch(self) -> MiniBatch:
         if self._drawn is None:
@@ -122,7 +122,7 @@ class SiloStep:
         self._try(batch)
         clip_norm = self._clip_norm() / self.plan.silos[self.silo].fused_steps
         total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norm, weights, factor=factor)
-        self._clipped_fraction = _share_above(norms, clip_norm)
+        self._clipped_fraction = (norms > clip_norm).mean(dtype=torch.float32)
         return total
 
     def subject_sum(self, batch: Batch) -> Tensor:
@@ -141,7 +141,7 @@ class SiloStep:
         else:
             self._try(batch)
             total, norms = self.engine.clipped_sum(batch.inputs, batch.labels, clip_norms, weights, groups)
-        self._clipped_fraction = _share_above(norms, clip_norms)
+        self._clipped_fraction = (norms > clip_norms).mean(dtype=torch.float32)
         return total
 
     def _try(self, batch: Batch) -> None:
@@ -172,16 +172,13 @@ class SiloStep:
 
     def rounded_sum(self, batch: Batch) -> Tensor:
         generator = numpy_generator(self.federation.seed, Purpose.DITHER, *self._place)
-        total, self._clipped_fraction = rounded_sum(self.engine, batch, self._grid, self._clip_norm(), generator)
+        grid = self.federation.grid
+        total, self._clipped_fraction = rounded_sum(self.engine, batch, grid, self._clip_norm(), generator)
         return total
 
     def add_integer_noise(self, total: Tensor, noise_multiplier: float) -> Tensor:
         generator = numpy_generator(*self._noise_key(noise_multiplier))
-        return total.add_(torch.from_numpy(self._grid.noise(noise_multiplier, generator)))
-
-    @property
-    def _grid(self) -> Grid:
-        return self.federation.integer_noise.grid
+        return total.add_(torch.from_numpy(self.federation.grid.noise(noise_multiplier, generator)))
 
     def divisor(self, batch: Batch) -> float:
         if self.plan.mechanism.divisor_rule is DivisorRule.REALISED_SUBJECTS:
@@ -201,16 +198,6 @@ class SiloStep:
 
     def _clip_norm(self) -> float:
         return float("inf") if self.plan.clip_norm is None else self.plan.clip_norm
-
-
-def _share_above(norms: Tensor, bound: float | Tensor) -> Tensor | float:
-    if norms.numel() == 0:
-        return float("nan")
-    if norms.device.type != "cpu":
-        return (norms > bound).mean(dtype=torch.float32)
-    # a third of the time of torch's comparison and mean
-    above = norms.numpy() > (bound.numpy() if isinstance(bound, Tensor) else bound)
-    return float(np.float32(np.count_nonzero(above) / above.size))
 
 
 def subject_update_sum(
@@ -272,7 +259,7 @@ def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
 def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, shares: Tensor) -> None:
     engine = federation.engine
     inputs, labels = (of_items(values, lambda tensor: tensor[items]) for values in (batch.inputs, batch.labels))
-    optimiser = make_optimiser(models, federation.optimiser)
+    optimiser = Optimiser(federation.optimiser)
 
     def loss(vector: Tensor, inputs: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
         outputs = functional_call(engine.flat.model, engine.flat.views(vector), (inputs,))
@@ -286,7 +273,7 @@ def _train(federation: Federation, models: Tensor, batch: Batch, items: Tensor, 
             gradient = engine.gradient_sum(one, wanted, shares[0]).unsqueeze(0)
         else:
             gradient = gradients(models, inputs, labels, shares).detach()
-        descend(optimiser, models, gradient)
+        optimiser.step(models, gradient)
 
 
 def _clipped(updates: Tensor, norms: Tensor, clip_norms: float | Tensor) -> Tensor:

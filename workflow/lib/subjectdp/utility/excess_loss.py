@@ -35,8 +35,8 @@ from subjectdp.io.atomic import write_frame
 from subjectdp.models.linear import LIPSCHITZ, Logistic
 from subjectdp.plan.plan import DivisorRule, NoiseRule, PrivacyPlan
 from subjectdp.plan.rules import expected_batch
-from subjectdp.training.build import RunInputs, make_federation
 from subjectdp.training.device_data import DeviceDataset
+from subjectdp.training.federation import RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
 from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION, bounds
@@ -187,7 +187,7 @@ def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Train
             yield model.vector
             run_round(federation, model, round_, log)
             for step in log.take():
-                divisor = max(1, step.batch.subjects) if realised else plan.silos[0].divisor
+                divisor = max(1, step.subjects) if realised else plan.silos[0].divisor
                 stds.append(step.noise_multiplier * LIPSCHITZ / divisor)
 
     means = _mean_iterates(iterates(), plan.rounds)  # which trains, and fills stds

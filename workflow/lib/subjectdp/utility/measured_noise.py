@@ -24,7 +24,7 @@ from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
 from subjectdp.plan.plan import AccountingMode, PrivacyPlan
-from subjectdp.training.build import RunInputs, make_federation
+from subjectdp.training.federation import RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
 from subjectdp.utility import NOISE_COLUMNS, PAPERS, SCENARIO

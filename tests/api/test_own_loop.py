@@ -668,11 +668,141 @@ def test_a_collate_fn_that_leaves_items_out_is_refused() -> None:
         return default_collate([each for each in items if not each[0].isnan().any()])
 
     loop = Loop(data_loader=DataLoader(TensorDataset(inputs, TARGETS), ITEMS, collate_fn=whole))
-    with pytest.raises(
-        ConfigError,
-        match="items of a batch to be the 24 that were drawn: leave items out before make_private, got .23..",
-    ):
+    with pytest.raises(ModelError, match="drops them.*leave some out by a Subset"):
         loop.step()
+
+
+class Late:
+    """Mixes if a flag says so."""
+
+    mixes = False
+
+    def __call__(self, items: list[Any]) -> Any:
+        return mixed(items) if self.mixes else default_collate(items)
+
+
+LATER: dict[str, Callable[[DataLoader[Any], Any], Any]] = {
+    "a flag": lambda loader, collate: setattr(collate, "mixes", True),
+    "another function": lambda loader, collate: setattr(loader, "collate_fn", mixed),
+}
+
+
+@pytest.mark.parametrize("change", LATER.values(), ids=LATER)
+def test_a_collate_fn_that_mixes_later_is_seen(change: Callable[[DataLoader[Any], Any], Any]) -> None:
+    collate = Late()
+    loader = DataLoader(DATA, ITEMS, collate_fn=collate)
+    loop = Loop(data_loader=loader)
+    loop.step()
+    change(loader, collate)
+    with pytest.raises(ModelError, match="collate_fn that keeps the items"):
+        loop.step()
+    assert loop.engine.steps == 1
+
+
+def test_a_collate_fn_that_mixes_large_or_few_batches_is_seen() -> None:
+    loop = Loop(
+        data_loader=DataLoader(DATA, ITEMS, collate_fn=lambda items: (mixed, ordered)[len(items) < 9](items[:9]))
+    )
+    with pytest.raises(ModelError, match="collate_fn that keeps the items"):
+        loop.step()
+    with pytest.raises(ModelError, match="collate_fn that keeps the items"):
+        seldom = lambda items: (default_collate, mixed)[float(torch.rand(())) < 0.1](items)  # noqa: E731
+        Loop(data_loader=DataLoader(DATA, 8, collate_fn=seldom))
+
+
+def test_a_collate_fn_that_draws_for_each_item_is_taken() -> None:
+    def masked(items: list[Any]) -> Any:
+        inputs, targets = default_collate(items)
+        return inputs.masked_fill(torch.rand(inputs.shape) < 0.3, 0.0), targets
+
+    loop = Loop(data_loader=DataLoader(DATA, ITEMS, collate_fn=masked))
+    loop.train(2)
+    assert loop.engine.steps == 2
+
+
+def test_a_private_loader_stays_as_it_was_made() -> None:
+    loop = Loop()
+    for name, value in (("sampler", None), ("batch_size", 2), ("dataset", DATA), ("collate_fn", mixed)):
+        with pytest.raises(PrivacyError, match=f"{name} was set: make a new engine"):
+            setattr(loop.loader, name, value)
+    items = [(INPUTS[i], TARGETS[i]) for i in range(ITEMS)]
+    loop = Loop(data_loader=DataLoader(items, ITEMS))  # type: ignore[arg-type]
+    del items[9:]
+    with pytest.raises(DataError, match="items of the data set to be the 24 that it had.*got 9"):
+        loop.step()
+
+
+class Switched(nn.Linear):
+    """Mixes, or leaves its own layer out, where a number or an option says so."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.share, self.options, self.off = 0.0, {"mix": False}, [False]
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training and (self.share or self.options["mix"]):
+            rows = 0.7 * rows + 0.3 * rows.roll(1, 0)
+        return super().forward(rows) if not self.off[0] else rows[:, :3] * self.bias
+
+
+class Mining:
+    """Weighs the worse half of a batch where a number says so."""
+
+    weight = 0.0
+
+    def __call__(self, out: Tensor, wanted: Tensor) -> Tensor:
+        losses = nn.functional.cross_entropy(out, wanted, reduction="none")
+        return losses * (1 + self.weight * (losses > losses.median()))
+
+
+SWITCHES: dict[str, Callable[[Any, Any], Any]] = {
+    "a number": lambda module, criterion: setattr(module, "share", 0.3),
+    "an option": lambda module, criterion: module.options.update(mix=True),
+    "the criterion": lambda module, criterion: setattr(criterion, "weight", 1.0),
+}
+
+
+@pytest.mark.parametrize("change", SWITCHES.values(), ids=SWITCHES)
+def test_a_module_or_criterion_that_is_switched_to_mixing_is_tried_again(change: Callable[[Any, Any], Any]) -> None:
+    module, criterion = Switched(), Mining()
+    loop = Loop(module, criterion=criterion)
+    loop.train(3)
+    change(module, criterion)
+    with pytest.raises(ModelError, match="one by one"):
+        loop.step()
+    assert loop.engine.steps == 3
+
+
+def test_a_part_that_stops_running_is_said_to_be_trained_by_noise_alone() -> None:
+    module = Switched()
+    loop = Loop(module)
+    loop.step()
+    module.off[0] = True
+    with pytest.warns(UserWarning, match="does not depend on weight: trained by noise alone"):
+        loop.step()
+
+
+def test_losses_of_float64_train_people_too() -> None:
+    data = TensorDataset(INPUTS, torch.rand(ITEMS, 3, dtype=torch.float64))
+    settings = {"clip": "subject", "max_items_per_subject": 1}
+    loop = Loop(data_loader=DataLoader(data, ITEMS), criterion=nn.MSELoss(), settings=settings)
+    loop.step()
+    assert loop.engine.steps == 1
+
+
+def test_terms_of_hidden_values_and_lists_of_losses_are_refused_by_name() -> None:
+    class Routed(nn.Linear):
+        def forward(self, rows: Tensor) -> Tensor:
+            self.balance = super().forward(rows).softmax(1).mean(0).square().sum()
+            return super().forward(rows)
+
+    def terms(loss: Tensor, loop: Loop) -> Tensor:
+        return loss + loop.module.balance
+
+    with pytest.raises(PrivacyError, match="hidden values are in another term"):
+        Loop(Routed(6, 3)).step(terms)
+    with pytest.raises(PrivacyError, match="the private loss times one number"):
+        Loop().step(lambda loss, _: torch.stack([loss]).mean())
 
 
 class Fetched(TensorDataset):

@@ -4,6 +4,7 @@ import inspect
 import os
 import secrets
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,12 +31,13 @@ from subjectdp.api.private_step import (
 )
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
+from subjectdp.api.watched import Watched
 from subjectdp.data.names import numbered
 from subjectdp.engine.batches import autocast_on, number_of, taken
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.layout import Layout, batch_norm_replaced, refuse_by_name
-from subjectdp.engine.probe import check_batch, check_model, check_padding, copied, find_layout
+from subjectdp.engine.probe import TRIED_AGAIN, check_batch, check_model, check_padding, copied, find_layout
 from subjectdp.errors import (
     ConfigError,
     ModelError,
@@ -53,7 +55,7 @@ from subjectdp.plan.plan import Clipping, DivisorRule, Mechanism, NoiseSource, P
 from subjectdp.plan.rules import check_ranges
 
 _HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
-TRIED_AGAIN = (1, 10, 100)  # steps after which the module, which has moved, is tried once more
+NOISE_ALONE = "The loss of the items tried does not depend on {}: trained by noise alone."
 
 
 @dataclass(frozen=True)
@@ -388,22 +390,34 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
 
 
 class Trial:
-    """Tries a module again after 1, 10 and 100 steps, and where parts, hooks or flags of it have changed."""
+    """Tries a module again after 1, 10 and 100 steps, and where it or the criterion has been changed: parts, hooks and
+    flags each time, anything else that they read at its first change, its second, fourth, eighth and so on."""
 
-    def __init__(self, module: nn.Module, check: Callable[[], object]) -> None:
-        self._module, self._check, self._made = module, check, _made_of(module)
+    def __init__(self, module: nn.Module, criterion: Any, check: Callable[[], list[str]], unused: list[str]) -> None:
+        self._module, self._criterion, self._check, self._unused = module, criterion, check, set(unused)
+        self._made, self._known = _made_of(module), self._watched()
+        self._changes = Counter[str]()
 
     def __call__(self, steps: int, once_more: bool = False) -> bool:
         """Whether this step is one of those: its own mini-batch is to be tried too, as each that is larger than before.
 
         Raises ModelError for a module that does not treat items one by one any more.
         """
-        made = _made_of(self._module)
-        again = steps in TRIED_AGAIN or once_more or made != self._made
+        made, now = _made_of(self._module), self._watched()
+        changed = now.changed(self._known, {id(each) for each in self._module.parameters()})
+        self._changes.update(changed)
+        often = any(self._changes[name].bit_count() == 1 for name in changed)
+        again = steps in TRIED_AGAIN or once_more or made != self._made or often
+        self._known = now
         if again:
-            self._check()
-            self._made = made
+            new = sorted(set(self._check()) - self._unused)
+            if new:
+                warnings.warn(NOISE_ALONE.format(", ".join(new)), stacklevel=5)
+            self._made, self._unused = made, self._unused | set(new)
         return again
+
+    def _watched(self) -> Watched:
+        return Watched({"": self._module, "criterion": self._criterion})
 
 
 def _made_of(module: nn.Module) -> list[Any]:
@@ -418,7 +432,7 @@ def _made_of(module: nn.Module) -> list[Any]:
             if not isinstance(getattr(hook, "__self__", hook), PlainPassGuard)
         ]
         flags = {name: value for name, value in own.items() if type(value) in (bool, str) and name != "training"}
-        parts.append((each, of_others, flags, own.get("forward")))
+        parts.append((each, of_others, flags, own.get("forward"), getattr(type(each), "forward", None)))
     return parts
 
 
@@ -455,7 +469,7 @@ def _tried_engine(
     items_apart = check is check_model
     layout = find_layout(module, trained, inputs) if items_apart else Layout(frozenset(trained), frozenset())
     if unused := check(module, losses, inputs, targets, layout):
-        tell(f"The loss of the items tried does not depend on {', '.join(unused)}: trained by noise alone.")
+        tell(NOISE_ALONE.format(", ".join(unused)))
     if items_apart:
         batch_check.check_padded = lambda whole, alone: check_padding(module, losses, layout, whole, alone)
         batch_check(places_to_try(len(cast(Any, loader.dataset))), (inputs, targets))
@@ -466,4 +480,5 @@ def _tried_engine(
     if items_apart and (slow := engine.followed):
         names = ", ".join(slow[:6]) + (f" and {len(slow) - 6} more" if len(slow) > 6 else "")
         tell(f"No layer rule covers {names}: their clipping is exact, and may be slower.")
-    return engine, Trial(module, lambda: check(module, losses, inputs, targets, layout)), batch_check
+    trial = Trial(module, criterion, lambda: check(module, losses, inputs, targets, layout), unused)
+    return engine, trial, batch_check

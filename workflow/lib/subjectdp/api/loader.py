@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from subjectdp.api.private_step import Draw, PrivateStep
+from subjectdp.api.watched import Watched
 from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts, of_items, tensors_in
-from subjectdp.engine.probe import TRIED, tried_positions
+from subjectdp.engine.generators import States, generators_kept, seed_all
+from subjectdp.engine.probe import DRAWN, TRIED, TRIED_AGAIN, tried_positions
 from subjectdp.errors import DataError, ModelError, PrivacyError, expected
 from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.sampling import StepKey, items_of_subjects, sample_items, subjects_of_round
@@ -36,7 +39,7 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
     except LookupError as problem:
         allowed = f"one with items by position, 0 to {len(dataset) - 1}: reading one gave {problem!r}"
         raise expected("data set", type(dataset).__name__, allowed, DataError) from problem
-    batch, places = loader.collate_fn(items), range(len(items))
+    batch = loader.collate_fn(items)
     if getattr(dataset, "__getitems__", None):  # of a whole batch; one that draws is not compared
         once_more, whole = ([dataset[i] for i in chosen], dataset.__getitems__(chosen))
         if _alike(loader.collate_fn(once_more), batch) and not _alike(loader.collate_fn(whole), batch):
@@ -44,17 +47,48 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
                 "Expected a data set whose __getitems__ returns the items of its __getitem__, those of this one depend "
                 "on their neighbours. Change items one by one, in __getitem__; a collate_fn gets a list of them."
             )
-    for order in ([*places][::-1], [*places[1:], 0], *([place] for place in places)):
-        again = tensors_in(loader.collate_fn([items[i] for i in order]))
-        for given, other in zip(tensors_in(batch), again, strict=True):
-            padded = len(order) == 1 and given.shape[1:] != other.shape[1:]  # left to BatchCheck
-            same = padded or torch.equal(given[order].nan_to_num(), other.nan_to_num())
-            if given.shape[:1] != (len(items),) or not same:
-                raise ModelError(
-                    "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, "
-                    "mixes or drops them. Change items in the data set, or in the module."
-                )
+    check_collate(loader.collate_fn, items)
     return inputs_and_targets(batch, device)
+
+
+def check_collate(collate: Callable[[list[Any]], Any], items: list[Any]) -> None:
+    """Tries a ``collate_fn`` on items; one that draws numbers under many states of the generators.
+    Raises ModelError where it sorts, mixes or drops them."""
+    every = list(range(len(items)))
+
+    def made(places: list[int], seed: int) -> list[Tensor]:
+        seed_all(seed)
+        return tensors_in(collate([items[i] for i in places]))
+
+    with generators_kept():
+        seed_all()
+        before, usual = States.now(), made(every, 1)
+        drawn, half = not before.are(States.now()), len(items) // 2
+        if any(each.shape[:1] != (len(items),) for each in usual):
+            raise ModelError(_MIXES)
+        few = len(items) <= TRIED
+        for seed in range(1, (DRAWN if few else 2) + 1) if drawn else (1,):
+            for kept, one in ((every[half:], every[-1]), (every[:half], 0)):
+                others = [place if place in kept else one for place in every]
+                _check_rows(made(every, seed), made(others, seed), kept, kept)
+        if not drawn:
+            for order in (every[::-1], [*every[1:], 0], *([every[i]] for i in tried_positions(len(items)))):
+                _check_rows(usual, made(order, 1), order, list(range(len(order))))
+
+
+def _check_rows(batch: list[Tensor], other: list[Tensor], rows: list[int], of_other: list[int]) -> None:
+    for one, two in zip(batch, other, strict=True):
+        padded = one.shape[1:] != two.shape[1:]  # left to BatchCheck
+        if two.shape[:1] < (len(of_other),) or not (
+            padded or torch.equal(one[rows].nan_to_num(), two[of_other].nan_to_num())
+        ):
+            raise ModelError(_MIXES)
+
+
+_MIXES = (
+    "Expected a collate_fn that keeps the items in their order and each by itself: this one sorts, mixes or drops "
+    "them. Change items in the data set, or in the module; leave some out by a Subset, before make_private."
+)
 
 
 def _alike(batch: Any, other: Any) -> bool:
@@ -80,8 +114,9 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
 
 
 class BatchCheck:
-    """Looks at each batch: whether the data set is as long as it was, and, where items are padded further than in any
-    batch before, whether their gradients are theirs alone."""
+    """Looks at each batch: whether the data set is as long as it was, now and then whether its ``collate_fn`` keeps
+    items apart, and, where they are padded further than in any batch before, whether their gradients are theirs alone.
+    """
 
     check_padded: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
 
@@ -89,24 +124,43 @@ class BatchCheck:
         self.device, self._loader, self._seen, self._tried = device, loader, set[Any](), 0
         dataset: Any = loader.dataset
         self._dataset, self._items = dataset, len(dataset)
+        self._batches = self._largest = 0
+        self._collate, self._state = loader.collate_fn, Watched({"collate_fn": loader.collate_fn})
 
-    def __call__(self, places: Sequence[int], batch: Any) -> None:
-        """Looks at a batch, of the items at those places. Raises ModelError where padding changes a gradient, DataError
-        for a data set of another length."""
+    def check_length(self) -> None:
+        """Raises DataError for a data set of another length."""
         if (now := len(self._dataset)) != self._items:
             allowed = f"the {self._items} that it had: each is its subject's by position, so make a new engine"
             raise expected("items of the data set", now, allowed, DataError)
+
+    def __call__(self, places: Sequence[int], batch: Any) -> None:
+        """Looks at a batch, of the items at those places. Raises ModelError where the ``collate_fn`` mixes them or
+        padding changes a gradient, DataError as :meth:`check_length`."""
+        self.check_length()
         size = sum(shape.numel() for shape in _sizes(batch))
-        if self.check_padded is None or size <= self._tried or _sizes(batch) in self._seen:
+        longer = size > self._tried and _sizes(batch) not in self._seen
+        if self.check_padded is None or not (self._is_due(len(places)) or longer):
+            return
+        items = [self._dataset[place] for place in places]
+        check_collate(self._loader.collate_fn, items)
+        if not longer:
             return
         self._seen.add(_sizes(batch))
-        items = [self._dataset[place] for place in places]
         whole = inputs_and_targets(self._loader.collate_fn(items), self.device)
         alone = [(i, inputs_and_targets(self._loader.collate_fn([item]), self.device)) for i, item in enumerate(items)]
         if padded := [each for each in alone if _sizes(each[1]) != _sizes(whole)]:
             padded.sort(key=lambda each: sum(tensor.numel() for tensor in tensors_in(each[1])))
             self.check_padded(whole, padded[:TRIED])
             self._tried = size
+
+    def _is_due(self, items: int) -> bool:
+        """Whether the ``collate_fn`` is tried: as often as a module is, and where it has been changed."""
+        state, self._batches = Watched({"collate_fn": self._loader.collate_fn}), self._batches + 1
+        changed = self._loader.collate_fn is not self._collate or bool(state.changed(self._state))
+        due = changed or self._batches - 1 in (0, *TRIED_AGAIN) or items > 1.1 * self._largest
+        if due:
+            self._collate, self._state, self._largest = self._loader.collate_fn, state, max(items, self._largest)
+        return due
 
 
 def _sizes(batch: Any) -> tuple[torch.Size, ...]:
@@ -152,6 +206,9 @@ class Sampler:
         return items_of_subjects(self.owners, taking_part, settings.subject.items, key)
 
 
+_AS_MADE = ("dataset", "sampler", "batch_sampler", "batch_size", "collate_fn", "drop_last", "num_workers")
+
+
 class PrivateLoader:
     """Batches of a data set, drawn by a :class:`Sampler`: one a step; an epoch is about 1/q steps.
 
@@ -168,6 +225,13 @@ class PrivateLoader:
     ) -> None:
         self._loader, self._sampler, self._step, self._next_draw = loader, sampler, step, next_draw
         self._check, self._live, self.dataset = check, 0, loader.dataset
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _AS_MADE and "dataset" in vars(self):
+            raise PrivacyError(
+                f"Expected the private loader as make_private made it, {name} was set: make a new engine."
+            )
+        super().__setattr__(name, value)
 
     def __len__(self) -> int:
         return max(1, round(1 / self._sampler.plan.silos[0].sampling_probability))
@@ -190,6 +254,7 @@ class PrivateLoader:
 
         def positions() -> Iterator[list[int]]:
             for _ in range(steps):
+                self._check.check_length()
                 pending.append(self._sampler.draw(self._next_draw()))
                 yield pending[-1].positions
 

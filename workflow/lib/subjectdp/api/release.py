@@ -261,7 +261,7 @@ class SubjectRelease(Spending):
             raise PrivacyError(f"Expected at most {self.settings.rounds} rounds: the noise was made for them.")
         flat = self._federation.engine.flat
         self._check_as_left(flat)
-        before, kept = self._model.state(), [each.clone() for each in self.module.buffers()]
+        before, kept = self._model.state(), {name: each.clone() for name, each in self.module.named_buffers()}
         self._items.tried = self._try(self._steps)
         self._steps += 1
         flat.require_gradients(False)
@@ -298,9 +298,11 @@ class SubjectRelease(Spending):
                     "SubjectRelease is made, or its own state by load_state_dict."
                 )
 
-    def _check_buffers(self, kept: list[Tensor]) -> None:
-        for (name, now), before in zip(self.module.named_buffers(), kept, strict=True):
-            if not torch.equal(now, before):
+    def _check_buffers(self, kept: dict[str, Tensor]) -> None:
+        """Of the sizes that a round found; those that a pass makes anew are looked at by the trial."""
+        for name, now in self.module.named_buffers():
+            before = kept.get(name, now)
+            if now.shape == before.shape and not torch.equal(now, before):
                 now.copy_(before)
                 raise ModelError(
                     f"Expected a module that a pass leaves as it is, {name!r} keeps values of the items, unclipped and "

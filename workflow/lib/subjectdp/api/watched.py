@@ -1,7 +1,7 @@
 """What a loop may change of a module or a criterion while a batch is at hand."""
 
 import dis
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache, partial
 from logging import Logger
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -22,21 +22,24 @@ _LOOKED_INTO = (nn.Module, FunctionType, MethodType, partial, *_CONTAINERS)
 class Watched:
     """What a loop may change of a module or a criterion: numbers, words, arrays and tensors.
 
-    Attributes and buffers; if ``deep``, also tensors that are no buffers, what containers and objects hold, and what
-    functions read: closures and globals.
+    Attributes, parameters and buffers, what containers and objects hold, and what functions read: closures and globals.
     """
 
-    def __init__(self, owner: Any, deep: bool = True) -> None:
-        self.owner, self.deep, self._found = owner, deep, dict[str, Any]()
+    def __init__(self, owner: Any) -> None:
+        self.owner, self._found = owner, dict[str, Any]()
         self._alive = dict[int, Any]()  # kept: identities are of what is there
         self._add("", owner)
 
     def check(self, expected_: str, remedy: str) -> None:
         """Raises PrivacyError that names what has been changed, if anything has."""
-        now = Watched(self.owner, self.deep)._found
-        if self._found != now:
-            name = next(each for each in self._found | now if self._found.get(each, ...) != now.get(each, ...))
-            raise PrivacyError(f"Expected {expected_}, {name!r} was changed since: {remedy}")
+        if changed := Watched(self.owner).changed(self):
+            raise PrivacyError(f"Expected {expected_}, {min(changed)!r} was changed since: {remedy}")
+
+    def changed(self, before: "Watched", apart: Collection[int] = ()) -> set[str]:
+        """The names of what is another than before; ``apart``: identities of tensors that are not looked at."""
+        now, then = self._found, before._found
+        names = {name for name in now | then if now.get(name, ...) != then.get(name, ...)}
+        return {name for name in names if not (type(own := now.get(name)) is tuple and own[0] in apart)}
 
     def _add(self, name: str, value: Any, inside: bool = False) -> None:
         if type(value) in _PLAIN:
@@ -50,18 +53,16 @@ class Watched:
             self._found[name] = id(value), value.tobytes() if value.size <= _LARGE else None
         elif isinstance(value, _CONTAINERS) and len(value) > _LARGE:
             self._found[name] = id(value), len(value)
-        elif not known and (parts := _parts(value, inside, self.deep)) is not None:
+        elif not known and (parts := _parts(value, inside)) is not None:
             inside = inside or not isinstance(value, _LOOKED_INTO)
             for key, each in parts:
                 self._add(".".join(filter(None, (name, str(key)))), each, inside)
 
 
-def _parts(value: Any, inside: bool, deep: bool) -> Iterable[tuple[Any, Any]] | None:
+def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:
     """What a value holds, of a function what it reads; None where it is not looked into, as an object in another."""
     if isinstance(value, nn.Module):
-        return [pair for name, each in value.named_modules() for pair in _of_module(name, each, deep)]
-    if not deep:
-        return None
+        return [pair for name, each in value.named_modules() for pair in _of_module(name, each)]
     if isinstance(value, FunctionType):
         if str(value.__module__).startswith("torch"):
             return None
@@ -82,11 +83,10 @@ def _parts(value: Any, inside: bool, deep: bool) -> Iterable[tuple[Any, Any]] | 
     return own.items()
 
 
-def _of_module(name: str, module: nn.Module, deep: bool) -> Iterator[tuple[str, Any]]:
+def _of_module(name: str, module: nn.Module) -> Iterator[tuple[str, Any]]:
     # not the lists of weights that torch makes anew, nor where a trainer is in its loop
     hidden = object if isinstance(module, nn.RNNBase) else str | None
     own = {key: each for key, each in vars(module).items() if key[0] != "_" or not isinstance(each, hidden)}
-    own = own if deep else {key: each for key, each in own.items() if type(each) in _PLAIN}
     own |= {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
     for key, each in {**own, "forward": getattr(type(module), "forward", None)}.items():
         if key not in _OF_TORCH:

@@ -36,8 +36,11 @@ TRIED = 5
 
 _ALIKE = 0.02  # relative tolerance of norms and of each parameter's gradient: kernels may differ between batch sizes
 _STAYS = 2e-6  # relative, of losses in batches of one size
-_DRAWN = 32  # states of the generators that a model or a loss is tried under, if it draws numbers
-_SEEDS = count(_DRAWN + 1)  # of further tries
+TRIED_AGAIN = (1, 10, 100)
+"""Steps after which a module, which has moved, is tried once more."""
+
+DRAWN = 32  # states of the generators that a model or a loss is tried under, if it draws numbers
+_SEEDS = count(DRAWN + 1)  # of further tries
 _NEXT_TO_NOTHING = 1e-12  # of the whole gradient
 _OF_ALL = 1e-3  # and of the whole gradient, for parameters whose part is next to nothing
 
@@ -383,7 +386,7 @@ class _Trial:
             with torch.no_grad():
                 return [self.item_loss(call(model, inputs), targets)]
 
-        for seed in range(1, _DRAWN + 1):
+        for seed in range(1, DRAWN + 1):
             check_others_stay(losses, self.items, seed)
 
     def _draw(self, model: nn.Module) -> bool:

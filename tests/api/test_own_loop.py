@@ -700,9 +700,8 @@ def test_a_collate_fn_that_mixes_later_is_seen(change: Callable[[DataLoader[Any]
 
 
 def test_a_collate_fn_that_mixes_large_or_few_batches_is_seen() -> None:
-    loop = Loop(
-        data_loader=DataLoader(DATA, ITEMS, collate_fn=lambda items: (mixed, ordered)[len(items) < 9](items[:9]))
-    )
+    large = DataLoader(DATA, ITEMS, collate_fn=lambda items: (default_collate, mixed)[len(items) > 8](items))
+    loop = Loop(data_loader=large)
     with pytest.raises(ModelError, match="collate_fn that keeps the items"):
         loop.step()
     with pytest.raises(ModelError, match="collate_fn that keeps the items"):
@@ -733,16 +732,16 @@ def test_a_private_loader_stays_as_it_was_made() -> None:
 
 
 class Switched(nn.Linear):
-    """Mixes, or leaves its own layer out, where a number or an option says so."""
+    """Mixes, or leaves a part out, where a number, an option or a list says so."""
 
     def __init__(self) -> None:
         super().__init__(6, 3)
-        self.share, self.options, self.off = 0.0, {"mix": False}, [False]
+        self.share, self.options, self.off, self.part = 0.0, {"mix": False}, [False], nn.Linear(6, 3, bias=False)
 
     def forward(self, rows: Tensor) -> Tensor:
         if self.training and (self.share or self.options["mix"]):
             rows = 0.7 * rows + 0.3 * rows.roll(1, 0)
-        return super().forward(rows) if not self.off[0] else rows[:, :3] * self.bias
+        return super().forward(rows) if self.off[0] else super().forward(rows) + self.part(rows)
 
 
 class Mining:
@@ -778,7 +777,7 @@ def test_a_part_that_stops_running_is_said_to_be_trained_by_noise_alone() -> Non
     loop = Loop(module)
     loop.step()
     module.off[0] = True
-    with pytest.warns(UserWarning, match="does not depend on weight: trained by noise alone"):
+    with pytest.warns(UserWarning, match="does not depend on part.weight: trained by noise alone"):
         loop.step()
 
 
@@ -799,8 +798,13 @@ def test_terms_of_hidden_values_and_lists_of_losses_are_refused_by_name() -> Non
     def terms(loss: Tensor, loop: Loop) -> Tensor:
         return loss + loop.module.balance
 
-    with pytest.raises(PrivacyError, match="hidden values are in another term"):
-        Loop(Routed(6, 3)).step(terms)
+    for change in (terms, lambda _, loop: loop.module.balance):
+        with pytest.raises(PrivacyError, match="hidden values are in another term"):
+            Loop(Routed(6, 3)).step(change)
+    with pytest.raises(PrivacyError, match="its outputs or hidden"):
+        rows, targets = next(iter((loop := Loop()).loader))
+        outputs = loop.private(rows)
+        (loop.loss(outputs, targets) + outputs.square().mean()).backward()
     with pytest.raises(PrivacyError, match="the private loss times one number"):
         Loop().step(lambda loss, _: torch.stack([loss]).mean())
 

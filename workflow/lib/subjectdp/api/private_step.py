@@ -30,7 +30,6 @@ from subjectdp.engine.clipping import Clip, ClippingEngine, Tape
 from subjectdp.engine.generators import States, generators_kept
 from subjectdp.engine.layout import refuse_by_name
 from subjectdp.engine.probe import check_among_few, check_batch, check_others_stay, is_larger
-from subjectdp.engine.rules import TERMS
 from subjectdp.errors import ModelError, PrivacyError, expected
 
 _MODULES_REMEDY = "it may have been read from the items. Change it before a batch is drawn."
@@ -143,14 +142,7 @@ class PrivateStep:
         self._output, self._read = output, Watched(self._criterion)  # the engine's own calls may have changed it
         self._own = [each for each in tensors_in(output) if each.requires_grad]
         self._versions = [each._version for each in self._own]
-        for each in self._own:
-            each.register_hook(self._refuse_terms)  # type: ignore[no-untyped-call]
         return output
-
-    def _refuse_terms(self, gradient: Tensor) -> None:
-        """Of a gradient at the outputs that is not the engine's own."""
-        if not self._running:
-            raise PrivacyError(TERMS)
 
     def _module_now(self) -> Watched:
         model = self.engine.flat.model

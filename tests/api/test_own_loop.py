@@ -781,6 +781,28 @@ def test_a_part_that_stops_running_is_said_to_be_trained_by_noise_alone() -> Non
         loop.step()
 
 
+def unsqueezed(rows: Tensor) -> Tensor:
+    return rows.unsqueeze(1)
+
+
+FORMS: dict[str, tuple[Callable[[], nn.Module], Tensor, Callable[[Tensor], Tensor]]] = {
+    "flattened": (lambda: nn.Linear(6, 3), INPUTS.view(ITEMS, 1, 2, 3), lambda x: x.view(len(x), -1)),
+    "bytes": (lambda: nn.Linear(6, 3), (INPUTS * 9).byte(), Tensor.float),
+    "a channel": (lambda: nn.Sequential(nn.Conv2d(1, 3, (2, 3)), nn.Flatten()), INPUTS.view(ITEMS, 2, 3), unsqueezed),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_loop_may_give_items_in_another_form(form: str) -> None:
+    make, inputs, change = FORMS[form]
+    loop = Loop(make(), data_loader=DataLoader(TensorDataset(inputs, TARGETS.int()), ITEMS))
+    for rows, targets in loop.loader.take(2):
+        loop.optimizer.zero_grad()
+        loop.loss(loop.private(change(rows)), targets.long()).backward()
+        loop.optimizer.step()
+    assert loop.engine.steps == 2
+
+
 def test_losses_of_float64_train_people_too() -> None:
     data = TensorDataset(INPUTS, torch.rand(ITEMS, 3, dtype=torch.float64))
     settings = {"clip": "subject", "max_items_per_subject": 1}

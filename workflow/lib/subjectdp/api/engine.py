@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from subjectdp.api.accounting import account, calibrate, mechanism
 from subjectdp.api.counts import Counts
-from subjectdp.api.loader import BatchCheck, PrivateLoader, Sampler, check_loader, places_to_try, tried_batch
+from subjectdp.api.loader import BatchCheck, PrivateLoader, Sampler, check_loader, places_to_try
 from subjectdp.api.private_loss import ItemLosses, PrivateLoss
 from subjectdp.api.private_step import (
     PlainPassGuard,
@@ -33,9 +33,10 @@ from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
 from subjectdp.api.watched import Watched
 from subjectdp.data.names import numbered
-from subjectdp.engine.batches import autocast_on, number_of, taken
+from subjectdp.engine.batches import autocast_on, call, number_of, taken
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.generators import generators_kept
 from subjectdp.engine.layout import Layout, batch_norm_replaced, refuse_by_name
 from subjectdp.engine.probe import TRIED_AGAIN, check_batch, check_model, check_padding, copied, find_layout
 from subjectdp.errors import (
@@ -191,14 +192,15 @@ class SubjectPrivacyEngine(Spending):
         plan = replace(plan, settings=replace(plan.settings, noise_source=self._source))
         _check_module(module, optimizer)
         capacity, grouped = 2 * batch_size, settings.clip == "subject"
-        engine, trial, batch_check = trained_engine(module, criterion, data_loader, capacity, check_model, settings.fix)
+        batches = BatchCheck(data_loader, next(module.parameters()).device, in_loop=True)
+        engine, trial = trained_engine(module, criterion, batches, capacity, check_model, settings.fix)
 
         def try_again() -> bool:
             return trial(self._steps, autocast_on(engine.flat.vector.device) and not self._steps)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
         sampler = Sampler(plan, positions, owners, grouped, capacity, self._seed)
-        loader = PrivateLoader(data_loader, sampler, step, self._next_draw, batch_check)
+        loader = PrivateLoader(data_loader, sampler, step, self._next_draw, batches)
         optimizer.register_step_pre_hook(step.before_optimizer_step)
         self._plan, self._most_steps = plan, settings.steps
         return PrivateModule(module, step).train(module.training), optimizer, PrivateLoss(step), loader
@@ -437,42 +439,35 @@ def _made_of(module: nn.Module) -> list[Any]:
 
 
 def trained_engine(
-    module: nn.Module,
-    criterion: Any,
-    loader: DataLoader[Any],
-    capacity: int,
-    check: Callable[..., list[str]],
-    fix: bool,
-) -> tuple[ClippingEngine, Trial, BatchCheck]:
-    """The engine of a module that has been tried, what tries it again, and what tries batches that pad.
+    module: nn.Module, criterion: Any, batches: BatchCheck, capacity: int, check: Callable[..., list[str]], fix: bool
+) -> tuple[ClippingEngine, Trial]:
+    """The engine of a module that has been tried, and what tries it again; ``batches`` are tried from now on.
 
     Warns of what is slow or not trained. ``capacity`` items go through the module at once, ``check`` is one of
     :mod:`subjectdp.engine.probe`, all else as of :class:`SubjectPrivacyEngine`.
     """
-
     if not isinstance(fix, bool):
         raise expected("fix", fix, "True or False")
     with batch_norm_replaced(module, fix) as layers:
         if layers:
             warnings.warn(f"GroupNorm is in place of BatchNorm now: {'; '.join(layers)}.", stacklevel=3)
-        return _tried_engine(module, criterion, loader, capacity, check)
+        return _tried_engine(module, criterion, batches, capacity, check)
 
 
 def _tried_engine(
-    module: nn.Module, criterion: Any, loader: DataLoader[Any], capacity: int, check: Callable[..., list[str]]
-) -> tuple[ClippingEngine, Trial, BatchCheck]:
+    module: nn.Module, criterion: Any, batches: BatchCheck, capacity: int, check: Callable[..., list[str]]
+) -> tuple[ClippingEngine, Trial]:
     tell = partial(warnings.warn, stacklevel=4)
     refuse_by_name(module)
     losses, trained = ItemLosses(criterion), trained_parameters(module)
-    batch_check = BatchCheck(loader, next(iter(trained.values())).device)
-    inputs, targets = tried_batch(loader, batch_check.device)
+    inputs, targets = batches.tried(partial(_works, module, losses))
     items_apart = check is check_model
     layout = find_layout(module, trained, inputs) if items_apart else Layout(frozenset(trained), frozenset())
     if unused := check(module, losses, inputs, targets, layout):
         tell(NOISE_ALONE.format(", ".join(unused)))
     if items_apart:
-        batch_check.check_padded = lambda whole, alone: check_padding(module, losses, layout, whole, alone)
-        batch_check(places_to_try(len(cast(Any, loader.dataset))), (inputs, targets))
+        batches.check_padded = lambda whole, alone: check_padding(module, losses, layout, whole, alone)
+        batches.check_all_tried()
     engine = ClippingEngine(FlatParameters(module, layout.trained), capacity, losses, layout)
     if layout.alone:
         modules = ", ".join(name or "the whole module" for name in layout.alone)
@@ -480,5 +475,14 @@ def _tried_engine(
     if items_apart and (slow := engine.followed):
         names = ", ".join(slow[:6]) + (f" and {len(slow) - 6} more" if len(slow) > 6 else "")
         tell(f"No layer rule covers {names}: their clipping is exact, and may be slower.")
-    trial = Trial(module, criterion, lambda: check(module, losses, inputs, targets, layout), unused)
-    return engine, trial, batch_check
+    return engine, Trial(module, criterion, lambda: check(module, losses, inputs, targets, layout), unused)
+
+
+def _works(module: nn.Module, losses: ItemLosses, inputs: Any, targets: Any) -> bool:
+    """Whether module and criterion take such a batch."""
+    with torch.no_grad(), generators_kept():
+        try:
+            losses(call(copied(module), inputs), targets)
+        except Exception:  # whatever a module of anyone's raises
+            return False
+    return True

@@ -6,6 +6,7 @@ What a loader's ``collate_fn`` makes of items must be there by itself, whatever 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -113,19 +114,62 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
     return of_items(inputs, lambda tensor: tensor.float() if tensor.dtype is torch.float64 else tensor), targets
 
 
+_Change = Callable[[Tensor], Tensor]
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return tensor.flatten(1) if tensor.dim() > 2 else tensor
+
+
+_OF_INPUTS: tuple[_Change, ...] = (
+    *(_same, Tensor.float, _flat, lambda each: each.unsqueeze(1)),
+    *(lambda each: _flat(each).float(), lambda each: each.unsqueeze(1).float()),
+)
+_OF_TARGETS: tuple[_Change, ...] = (_same, Tensor.long, Tensor.float)
+
+
 class BatchCheck:
     """Looks at each batch: whether the data set is as long as it was, now and then whether its ``collate_fn`` keeps
     items apart, and, where they are padded further than in any batch before, whether their gradients are theirs alone.
     """
 
     check_padded: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
+    _form: tuple[_Change, _Change] = (_same, _same)
 
-    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
-        self.device, self._loader, self._seen, self._tried = device, loader, set[Any](), 0
+    def __init__(self, loader: DataLoader[Any], device: torch.device, in_loop: bool) -> None:
+        self.device, self.in_loop = device, in_loop
+        self._loader, self._seen, self._tried = loader, set[Any](), 0
         dataset: Any = loader.dataset
         self._dataset, self._items = dataset, len(dataset)
         self._batches = self._largest = 0
         self._collate, self._state = loader.collate_fn, Watched({"collate_fn": loader.collate_fn})
+
+    def tried(self, works: Callable[[Any, Any], bool]) -> tuple[Any, Any]:
+        """Inputs and targets of a few items, as :func:`tried_batch`.
+
+        Those of a loop are in the form that it usually gives them where module or criterion do not take them as they
+        are, if it ``works``: as float or long, flattened. Nothing is trained so: each step has what its loop gives.
+        """
+        inputs, targets = tried_batch(self._loader, self.device)
+        for form in product(_OF_INPUTS, _OF_TARGETS) if self.in_loop else ():
+            given = of_items(inputs, form[0]), of_items(targets, form[1])
+            if works(*given):
+                self._form = form
+                return given
+        return inputs, targets
+
+    def _made(self, items: list[Any]) -> tuple[Any, Any]:
+        inputs, targets = inputs_and_targets(self._loader.collate_fn(items), self.device)
+        return of_items(inputs, self._form[0]), of_items(targets, self._form[1])
+
+    def check_all_tried(self) -> None:
+        """As at a call, of the items tried."""
+        places = places_to_try(self._items)
+        self(places, self._made([self._dataset[place] for place in places]))
 
     def check_length(self) -> None:
         """Raises DataError for a data set of another length."""
@@ -146,8 +190,7 @@ class BatchCheck:
         if not longer:
             return
         self._seen.add(_sizes(batch))
-        whole = inputs_and_targets(self._loader.collate_fn(items), self.device)
-        alone = [(i, inputs_and_targets(self._loader.collate_fn([item]), self.device)) for i, item in enumerate(items)]
+        whole, alone = self._made(items), [(i, self._made([item])) for i, item in enumerate(items)]
         if padded := [each for each in alone if _sizes(each[1]) != _sizes(whole)]:
             padded.sort(key=lambda each: sum(tensor.numel() for tensor in tensors_in(each[1])))
             self.check_padded(whole, padded[:TRIED])

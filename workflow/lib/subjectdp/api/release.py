@@ -221,20 +221,20 @@ class SubjectRelease(Spending):
     ) -> None:
         self._check(module, settings)
         keep_freed_memory()
-        self.module, self.settings = module, settings
         counts, partition = _federated(subjects, silos, check_loader(data_loader)[0])
+        self.module, self.settings, self.silos, self._loads = module, settings, counts.silos, 0
         self._seed = secrets.randbits(256) if settings.seed is None else settings.seed
         with words_of_the_api():
             self._plan = settings.plan(counts)
         if self.plan.delta_warning is not None:
             warnings.warn(self.plan.delta_warning, stacklevel=2)
-        self.silos, self._loads = counts.silos, 0
         # where gradients are clipped the items are kept apart; where updates are, the passes of different people
         check = check_model if settings.clip == "gradient" else check_keeps_nothing
+        batches = BatchCheck(data_loader, next(module.parameters()).device, in_loop=False)
         capacity = data_loader.batch_size or 1
-        engine, self._try, batch_check = trained_engine(module, criterion, data_loader, capacity, check, settings.fix)
+        engine, self._try = trained_engine(module, criterion, batches, capacity, check, settings.fix)
         name = cast(Any, settings.optimizer)
-        self._items = _Items(data_loader, batch_check, engine if settings.clip == "gradient" else None)
+        self._items = _Items(data_loader, batches, engine if settings.clip == "gradient" else None)
         self._federation = Federation(
             rule=algorithm(self.plan.mechanism.algorithm, None).round_rule(self.plan),
             plan=self.plan,

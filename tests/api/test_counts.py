@@ -192,6 +192,7 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
     with pytest.raises(ConfigError, match="silos of SiloSizes to be a list"):
         SiloSizes({"n", "s"}, (3, 4))
     assert person("5.00e+01") == person(50) == "50" and person("1E5") == "1E5", "a number, and a code"
+    assert person("1e+05") == person(100000), "as R writes it"
     assert person(2.0**52) == person(2**52) and person(Decimal("1E+2")) == person(100)
 
 
@@ -201,6 +202,8 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
         ([(b"M\xfcller", "n", 3), (b"M\xf6ller", "n", 4)], "a subject of printable characters"),
         ([(2.0**53, "n", 3), (2.0**53 + 1, "s", 4)], "with all of its digits"),  # the same float
         ([("1.23457E+11", "n", 3)], "with all of its digits, got 1.23457E.11: write numbers as text"),
+        ([("1E+05", "n", 3)], "with all of its digits"),  # a spreadsheet's 0E+00 of 100001, too
+        ([("1e+16", "n", 3)], "with all of its digits"),
         ([{"ann", "n", 3}], "row 1: expected subject, silo, items"),
         ({"subject": "ann", "silo": "nnn", "items": [1, 2, 3]}, "equally long, one of each name"),
         ({"subject": np.array("ann"), "silo": ["n"], "items": [3]}, "equally long, one of each name"),

@@ -21,7 +21,9 @@ MISSING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "non
 """Texts that stand for a missing value, whatever their case: what R, pandas, spreadsheets and databases write."""
 
 _LARGEST_FLOAT = 2.0**53  # from here on neighbours have one float
-_SHORTENED = re.compile(r"[+-]?\d\.(\d+)E\+(\d+)", re.IGNORECASE)  # as spreadsheets write long numbers: 1.23457E+11
+# Spreadsheets write long numbers as 1.23457E+11 or 1E+11, whatever the digits left out. R writes 100000 as 1e+05.
+_SHORTENED = re.compile(r"[+-]?\d(?:\.(\d+))?E\+(\d+)", re.IGNORECASE)
+_LARGEST_OF_R = 15  # digits, and so the exponent up to which R's 1e+05 has lost none
 # What pandas makes of whole numbers where one is missing, "7.0", and text of the same number, "007".
 _WHOLE = re.compile(r"([+-]?)0*(\d+?)(?:\.0+)?", re.ASCII)
 
@@ -60,7 +62,7 @@ def check_spelling(names: Iterable[str], where: str, kind: str = "subject") -> N
 def person(value: Any, kind: str = "a subject's name", where: str = "subjects") -> str:
     """The name that a value stands for: that of a subject, a silo or a class.
 
-    Equal whole numbers have one name, whatever their type (1, 1.0, "1.0", "1.0e+00", "001", a tensor); text is composed
+    Equal whole numbers have one name, whatever their type (1, 1.0, "1.0", "1e+00", "001", a tensor); text is composed
     (Unicode NFKC) and stripped; the parts of a tuple are named one by one. DataError for a missing value (None, NaN,
     pd.NA, NaT, or one of :data:`MISSING`), a number that has lost digits, characters that cannot be seen, or a value
     that names nothing, such as a list.
@@ -86,12 +88,18 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
         found = f"{in_words(value)}, a missing value" if str(value).strip() else "nothing"
         raise DataError(f"{where}: expected {kind}, got {found}: leave such rows out, or name them.")
     short = _SHORTENED.fullmatch(name)
-    if (isinstance(value, float) and abs(value) >= _LARGEST_FLOAT) or (short and len(short[1]) < int(short[2])):
+    if (isinstance(value, float) and abs(value) >= _LARGEST_FLOAT) or (short and _lost_digits(short)):
         raise DataError(f"{where}: expected {kind} with all of its digits, got {name}: write numbers as text.")
     name = format(Decimal(name), "f") if short else name  # 5.0e+01 is 50
     if not name.isprintable():
         raise DataError(f"{where}: expected {kind} of printable characters, got {in_words(name)}.")
     return _plain(name)
+
+
+def _lost_digits(short: re.Match[str]) -> bool:
+    if short[1] is None and "e" in short[0]:
+        return int(short[2]) > _LARGEST_OF_R
+    return len(short[1] or "") < int(short[2])
 
 
 def _composed(name: str) -> str:

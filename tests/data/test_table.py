@@ -240,6 +240,19 @@ def test_names_with_points_stay_names(tmp_path: Path) -> None:
     assert len(_read(path, "y", drop=["who"]).labels) == 6
 
 
+def test_whole_numbers_with_decimal_commas_name_who_they_name_without(tmp_path: Path) -> None:
+    """As pandas writes a column of whole numbers with a gap at one site, and without at the other."""
+    for site, rows in (("1,0", ("1,0", "2,00", "3,5", "1,000")), ("1", ("1", "2", "3,5", "1,000"))):
+        text = "".join(f"{who};{site};{n},5;{n % 2}\n" for n, who in enumerate(rows))
+        (tmp_path / f"{len(site)}.csv").write_text(f"who;site;x;y\n{text}")
+    content = _read(tmp_path, "y", "who", "site")
+    assert (content.subject_ids, content.silo_names) == (["1", "1,000", "2", "3,5"], ("1",))
+    assert _read(tmp_path, "y", ["who", "site"]).subject_ids[0] == "1, 1"
+    for cell, kind in (("1,001", "1001"), ("1,0", "1")):
+        with pytest.raises(DataError, match=f"subjects '({cell}|{kind})' and '({cell}|{kind})' differ in commas"):
+            _read((tmp_path, f'who,x,y\n"{cell}",1,0\n{kind},2,1\n'), "y", "who")
+
+
 def test_all_files_of_a_table_are_read_by_one_rule_of_decimals(tmp_path: Path) -> None:
     for name, row in (("a", "0;1.250"), ("b", "1;1.200,5")):
         (tmp_path / f"{name}.csv").write_text(f"y;x\n{row}\n")

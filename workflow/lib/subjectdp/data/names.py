@@ -26,6 +26,9 @@ _SHORTENED = re.compile(r"[+-]?\d(?:\.(\d+))?E\+(\d+)", re.IGNORECASE)
 _LARGEST_OF_R = 15  # digits, and so the exponent up to which R's 1e+05 has lost none
 # What pandas makes of whole numbers where one is missing, "7.0", and text of the same number, "007".
 _WHOLE = re.compile(r"([+-]?)0*(\d+?)(?:\.0+)?", re.ASCII)
+WHOLE_BY_COMMA = re.compile(r"\s*([+-]?\d+),(?!000\s*$)0+\s*", re.ASCII)
+"""7,0 and 7,00 in countries with decimal commas; 7,000 may be seven thousand."""
+_COMMAS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 
 
 def check_name(name: str, kind: str, where: str) -> None:
@@ -49,14 +52,27 @@ def check_distinct(names: Iterable[str], kind: str, where: str) -> None:
 
 
 def check_spelling(names: Iterable[str], where: str, kind: str = "subject") -> None:
-    """DataError if two names differ in capitals alone: nobody can tell whether Ann and ann are one person."""
+    """DataError if two names differ in capitals or a number's commas alone: nobody can tell whether Ann and ann, 1,001
+    and 1001 are one person."""
     seen: dict[str, str] = {}
     for name in names:
-        if (other := seen.setdefault(_composed(name).casefold(), name)) != name:
+        look = _composed(name).casefold()
+        if "," in look:
+            look = _without_commas(look)
+        if (other := seen.setdefault(look, name)) != name:
+            by = "commas" if "," in name + other else "capitals"
             raise DataError(
-                f"{where}: {kind}s {in_words(other)} and {in_words(name)} differ in capitals alone: spell the name of "
+                f"{where}: {kind}s {in_words(other)} and {in_words(name)} differ in {by} alone: spell the name of "
                 f"one {kind} alike, or give two of them names that differ in more."
             )
+
+
+def _without_commas(name: str) -> str:
+    """The number that a name may be, such as 1001 for 1,001 and 1 for 1,0; other names as they are."""
+    if _COMMAS_OF_THOUSANDS.fullmatch(name):
+        return name.replace(",", "")
+    whole = WHOLE_BY_COMMA.fullmatch(name)
+    return name if whole is None else _plain(whole[1])
 
 
 def person(value: Any, kind: str = "a subject's name", where: str = "subjects") -> str:

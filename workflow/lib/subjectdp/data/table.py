@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from subjectdp.data.content import VECTOR, Content, Integers, single_items, stored_labels, subjects_in_order
-from subjectdp.data.names import MISSING, check_name, check_spelling, person
+from subjectdp.data.names import MISSING, WHOLE_BY_COMMA, check_name, check_spelling, person
 from subjectdp.data.sizes import first_row
 from subjectdp.errors import DataError, in_words, unknown
 
@@ -293,7 +293,8 @@ def read_frame(
 
     ``path``: a file, or a folder of files with the same columns (of parquet with partitions in the folders' names).
     ``silo_by_file``: a column :data:`FILE` says in which file a row is, unless there is one of that name. ``named``:
-    columns that hold names, such as 1.001, or are not read. DataError for no table, or one that cannot be read.
+    columns that hold names, such as 1.001, or are not read; of their decimal commas the whole numbers alone are read,
+    7,0 as 7. DataError for no table, or one that cannot be read.
     """
     files = _files(path)
     dropped: set[str] = set()
@@ -301,6 +302,8 @@ def read_frame(
     for file in files:
         part, comma = (_parquet(file), True) if _ending(file) == ".parquet" else _csv(file)
         commas |= comma
+        for name in () if comma else part.columns.intersection([name for name in named if name is not None]):
+            part[name] = part[name].str.replace(f"^{WHOLE_BY_COMMA.pattern}$", r"\1", regex=True)
         for level in file.relative_to(path).parts[:-1] if path.is_dir() else ():
             key, equals, value = level.partition("=")
             if equals and key not in part.columns:

@@ -12,6 +12,7 @@ import pytest
 from subjectdp.cli.main import main
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.data.content import Content, check_content, count_content, split_items
+from subjectdp.data.names import person
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.sizes import table_sizes
@@ -66,14 +67,14 @@ def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
     ("old", "new", "problem"),
     [
         ("44,Bob,well", "forty,Bob,well", r"row 2, age: expected a number .* got 'forty'"),
-        ("80\n", "\n", r"row 2, weight: expected a value, got an empty cell, NA or none. .*indicator"),
+        ("80\n", "\n", r"row 2, weight: expected a value, got an empty cell, NA, \? or their like. .*indicator"),
         ("80\n", "nan\n", r"row 2, weight: expected a value"),
         ("80\n", "1e39\n", r"row 2, weight: expected a number below 3e\+38, got '1e39'"),
         ("South,80", "South,80,7", "Expected 5 fields in line 3, saw 6"),
         ("South,80", "South", "row 2, weight: expected a value"),
         ("44,Bob,well", "44,,well", "row 2, person: expected a value, .*drop leaves such rows out.$"),
         ("South,80", "NA,80", "row 2, clinic: expected a value"),
-        ("44,Bob,well", "44,../Bob,well", "row 2, person: expected a subject's name"),
+        ("44,Bob,well", f"44,{'Bob' * 70},well", "row 2, person: expected a subject's name"),
         ("44,Bob,well", "44,ann,well", "subjects 'Ann' and 'ann' differ in capitals alone"),
         ("44,Bob,well,South", "44,Bob,well,north", "silos '[Nn]orth' and '[Nn]orth' differ in capitals alone"),
         ("44,Bob,well", '44,"Bob,well', "not a table in UTF-8 CSV|expected 5 columns"),
@@ -109,6 +110,22 @@ def test_damage_is_named_with_its_row(tmp_path: Path, old: str, new: str, proble
 def test_tables_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         _read((tmp_path, text))
+
+
+MARKS = ("?", r"\N", ".", "(null)", "N.A.", "1.#QNAN", "-1.#IND", "#NULL!", "#VALUE!", "#REF!", "#DIV/0!", "#NAME?")
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_marks_of_a_missing_value_name_nothing(tmp_path: Path, mark: str) -> None:
+    """Of a program each: in label, subject and silo, among words and numbers."""
+    for place, name in enumerate(("y", "who", "site", "word", "x")):
+        cells = ["no", "ben", "n", "b", "2"]
+        cells[place] = mark
+        text = f"y,who,site,word,x\nyes,ann,n,a,1\n{','.join(cells)}\nno,ben,s,b,2\n"
+        with pytest.raises(DataError, match=f"row 2, {name}: expected a value, .*data.missing: drop"):
+            _read((tmp_path, text), "y", "who", "site")
+    with pytest.raises(DataError, match="a missing value: leave such rows out"):
+        person(mark)
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
@@ -312,7 +329,7 @@ def _words(folder: Path, **options: Any) -> Content:
 
 
 def test_words_become_columns_and_missing_values_follow_the_stated_rule(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"row 3, stage: .*got an empty cell, NA or none. data.missing: drop"):
+    with pytest.raises(DataError, match=r"row 3, stage: .*got an empty cell, NA, \? or their like. data.missing: drop"):
         _words(tmp_path)
     dropped = _words(tmp_path, missing="drop")
     assert dropped.notes["features"] == ["stage=II", "age"]

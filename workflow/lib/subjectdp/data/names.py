@@ -17,8 +17,13 @@ from numpy.typing import NDArray
 from subjectdp.errors import DataError, expected, in_words
 
 LONGEST_NAME = 200  # characters
-MISSING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "none", "<na>", "nat", "nil"})
-"""Texts that stand for a missing value, whatever their case: what R, pandas, spreadsheets and databases write."""
+MISSING = frozenset(
+    ("", "na", "n/a", "n.a.", "#n/a", "#n/a n/a", "#na", "nan", "-nan", "null", "(null)", "none", "<na>", "nat", "nil")
+    + ("?", ".", "\\n", "#null!", "#value!", "#ref!", "#div/0!", "#num!", "#name?")
+    + ("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind")
+)
+"""Texts that stand for a missing value, whatever their case: what R, pandas, spreadsheets, databases (MySQL: \\N), SAS
+and Stata (a point), UCI's tables (?) and old C libraries write."""
 
 _LARGEST_FLOAT = 2.0**53  # from here on neighbours have one float
 # Spreadsheets write long numbers as 1.23457E+11 or 1E+11, whatever the digits left out. R writes 100000 as 1e+05.

@@ -138,7 +138,8 @@ def _without_missing(
             remedy = "data.missing: drop leaves such rows out"
             if of_feature:
                 remedy += ", data.missing: indicator gives them a feature of their own"
-            raise DataError(f"{path}, row {row}, {name}: expected a value, got an empty cell, NA or none. {remedy}.")
+            found = "an empty cell, NA, ? or their like"
+            raise DataError(f"{path}, row {row}, {name}: expected a value, got {found}. {remedy}.")
     return frame
 
 

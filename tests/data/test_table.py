@@ -56,6 +56,14 @@ def test_rows_are_read_by_subject_with_label_and_silo(tmp_path: Path, parquet: b
     assert [content.silo_names[silo] for silo in content.silos] == ["North", "South", "South", "North", "North"]
 
 
+def test_names_may_hold_a_slash(tmp_path: Path) -> None:
+    """No name becomes part of a path."""
+    text = ROWS.replace("Bob", "B/57").replace("South", "../Köln/Süd").replace("well", "no\\unknown")
+    content = _read((tmp_path, text), *ROLES)
+    assert (content.subject_ids[1], content.silo_names) == ("B/57", ("../Köln/Süd", "North"))
+    assert content.notes["class_names"] == ["no\\unknown", "sick"]
+
+
 def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
     content = _read((tmp_path, "y,x\n" + "\n".join(f"{label},{label / 10}" for label in (10, 9, 10, 2))))
     assert content.own_subjects and content.items.tolist() == [1, 1, 1, 1]

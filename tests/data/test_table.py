@@ -192,6 +192,9 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
     fetch_sources(run.data, tmp_path / "source")
     meta = prepare_dataset(run.data, tmp_path / "source", tmp_path / "prepared")
     assert meta["silo_names"] == ["0", "1", "2"]
+    more = run.model_copy(update={"partition": run.partition.model_copy(update={"silos": 4})})
+    with pytest.raises(ConfigError, match="partition.silos to be 3, the silos that the data name, got 4"):
+        make_partition(tmp_path / "prepared", tmp_path / "partition", more)
     made = make_partition(tmp_path / "prepared", tmp_path / "partition", run)
     for silo in range(3):
         items, owners = made.silo(silo)

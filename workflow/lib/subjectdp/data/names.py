@@ -5,17 +5,20 @@ two subjects, and the guarantee would not be that of the person. A name never be
 slash.
 """
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Set, Sized
 from decimal import Decimal
 from numbers import Real
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from subjectdp.errors import DataError, expected, in_words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LONGEST_NAME = 200  # characters
 MISSING = frozenset(
@@ -101,7 +104,7 @@ def person(value: Any, kind: str = "a subject's name", where: str = "subjects") 
     if isinstance(value, Real | Decimal):
         missing = value != value
     anonymous = f"{value!r}" == object.__repr__(value)
-    if anonymous or isinstance(value, list | Mapping | Set | np.ndarray) or hasattr(value, "__array__"):
+    if anonymous or isinstance(value, list | Mapping | Set) or hasattr(value, "__array__"):
         raise DataError(f"{where}: expected {kind} as text or a number, got {in_words(value)}.")
     name = _composed(str(value))
     if missing or name.casefold() in MISSING:
@@ -140,6 +143,8 @@ def numbered(subjects: Any, items: int, kind: str = "subject") -> tuple[NDArray[
     ConfigError for another number of subjects than ``items``, or no sequence of them, DataError for a subject that is
     missing, that names nobody (:func:`person`), or is spelled in two ways.
     """
+    import numpy as np  # here: the Snakefile reads names, too
+
     listed = isinstance(subjects, Sized) and not isinstance(subjects, str | bytes | Mapping | Set)
     if not listed or getattr(subjects, "ndim", 1) != 1:
         raise expected(f"{kind}s", type(subjects).__name__, f"a list with the {kind} of each item, by position")

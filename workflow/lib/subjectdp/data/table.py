@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from subjectdp.data.content import VECTOR, Content, Integers, single_items, stored_labels, subjects_in_order
 from subjectdp.data.names import MISSING, WHOLE_BY_COMMA, check_name, check_spelling, person
-from subjectdp.data.sizes import first_row
+from subjectdp.data.sizes import FILE, first_row, silo_of_file
 from subjectdp.errors import DataError, in_words, unknown
 
 MOST_CLASSES = 1000
@@ -28,7 +28,6 @@ _MOST_SILOS = 32_767
 _MOST_WORDS = 100  # different values of a feature in words
 _CLEARLY_CLASSES = 20  # different numbers that need no question; of whole numbers five times as many
 _LARGEST_NUMBER = 3e38  # float32
-FILE = "file"  # data.silo where each silo has a file of its own, whose name it has
 
 _TEXT = (".csv", ".tsv", ".txt")
 _COMMAS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
@@ -310,7 +309,7 @@ def read_frame(
             if equals and key not in part.columns:
                 part[key] = None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)  # as its writers name it
         if silo_by_file and FILE not in part.columns:
-            part[FILE] = Path(re.sub(r"\.gz$", "", file.name, flags=re.IGNORECASE)).stem
+            part[FILE] = silo_of_file(file)
             silos.append(person(part[FILE].iloc[0], "a silo", str(file)) if len(part) else file.name)
         parts.append(_without_row_numbers(file, part, dropped))
     if len(set(silos)) < len(silos):

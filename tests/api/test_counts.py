@@ -47,7 +47,7 @@ def test_a_cap_drops_the_surplus(tmp_path: Path, cap: int | None, items: object,
     assert (facts.items, facts.subjects, facts.largest_subject) == (items, (2, 1), largest)
     assert (facts.silos_per_subject, facts.total_subjects) == (2, 2)
     assert (facts.cap_enforced, facts.max_items_per_subject) == (cap is not None, cap)
-    with pytest.raises(ConfigError, match="max_items_per_subject to be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="max_items_per_subject to be a whole number from 1 on, got 0"):
         as_counts(TRIPLES).facts(0)
 
 
@@ -225,14 +225,29 @@ def test_what_stands_for_no_one_subject_is_no_row(source: Any, told: str) -> Non
         ("ab", "s", [[0, 0, 5], [0, 0, 3]], "each pair once"),
         ("ab", "s", [[0, 0, 5], [7, 0, 3]], "each name and each pair once"),
         ("ab", "st", [[0, 0, 5], [1, 0, 3]], "each name"),
-        ("aa", "s", [[0, 0, 5], [1, 0, 3]], "each name"),
+        ("aa", "s", [[0, 0, 5], [1, 0, 3]], "the subjects are not unique, 'a' is there twice"),
+        (["1", "1.0"], "s", [[0, 0, 5], [1, 0, 3]], "subjects '1' and '1.0' cannot be told apart"),
+        ("a", ["ann", "ann "], [[0, 0, 5], [0, 1, 3]], "silos 'ann' and 'ann ' cannot be told apart"),
+        (["100000", "1e+05"], "s", [[0, 0, 5], [1, 0, 3]], "each name"),
+        *((["b", name], "s", [[0, 0, 5], [1, 0, 3]], "a subject's name") for name in ("", None, "NA", "a\u200b")),
         ("aA", "s", [[0, 0, 5], [1, 0, 3]], "differ in capitals alone"),
         ("ab", "s", [[0, 0, 5.5], [1, 0, 3]], "an array of NumPy of whole numbers"),
         ("", "", np.zeros((0, 3), int), "each name"),
     ],
 )
 def test_counts_by_hand_are_checked_before_they_are_accounted_for(
-    subjects: str, silos: str, rows: Any, told: str
+    subjects: Any, silos: Any, rows: Any, told: str
 ) -> None:
     with pytest.raises(DataError, match=told):
         as_counts(Counts(tuple(subjects), tuple(silos), np.array(rows)))
+
+
+def test_counts_by_hand_have_the_names_of_other_counts() -> None:
+    rows, wanted = [(1, "s", 5), ("1.0", "01", 3)], np.array([[0, 0, 5], [0, 1, 3]])
+    found, by_hand = as_counts(rows), as_counts(Counts((1.0,), ("s", 1), wanted))  # type: ignore[arg-type]
+    assert isinstance(found, Counts) and isinstance(by_hand, Counts)
+    assert (by_hand.subjects, by_hand.silos) == (found.subjects, found.silos) == (("1",), ("s", "1"))
+    with pytest.raises(ConfigError, match="max_items_per_subject to be .*whole number.*1.5"):
+        by_hand.capped(1.5)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="subjects of Counts to be a list of names, got 'ann'"):
+        as_counts(Counts("ann", ("s",), wanted))  # type: ignore[arg-type]

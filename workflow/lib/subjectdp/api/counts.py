@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.names import check_spelling, person
+from subjectdp.data.names import check_distinct, check_spelling, person
 from subjectdp.errors import ConfigError, DataError, expected, whole_number
 from subjectdp.plan.plan import FederationFacts
 
@@ -48,10 +48,8 @@ class Counts:
 
     def capped(self, most: int) -> Counts:
         """The counts after all but ``most`` items of each subject at each silo have been dropped."""
-        if most < 1:
-            raise expected("max_items_per_subject", most, "at least 1")
-        rows = self.rows.copy()
-        rows[:, 2] = np.minimum(rows[:, 2], min(most, _LARGEST))
+        cap, rows = min(whole_number("max_items_per_subject", most), _LARGEST), self.rows.copy()
+        rows[:, 2] = np.minimum(rows[:, 2], cap)
         return Counts(self.subjects, self.silos, rows)
 
     def facts(self, cap: int | None) -> FederationFacts:
@@ -224,22 +222,31 @@ def as_counts(source: Source) -> Counts | SiloSizes:
 
 
 def _checked(counts: Counts) -> Counts:
-    """Counts that may be made by hand. Raises DataError where rows and names do not fit."""
-    rows, names = counts.rows, (counts.subjects, counts.silos)
+    """Counts that may be made by hand, named as others are. Raises DataError where rows and names do not fit."""
+    rows, names = counts.rows, (_names_by_hand("subject", counts.subjects), _names_by_hand("silo", counts.silos))
     if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu" or rows.ndim != 2 or rows.shape[1] != 3:
         raise expected(
             "rows of Counts", type(rows).__name__, "an array of NumPy of whole numbers, (rows, 3)", DataError
         )
-    most = (len(counts.subjects) - 1, len(counts.silos) - 1, _LARGEST)
+    most = (len(names[0]) - 1, len(names[1]) - 1, _LARGEST)
     good = len(rows) and (rows >= (0, 0, 1)).all() and (rows <= most).all()
     used = [
-        len(np.unique(column)) for column in (*rows.T[:2], rows[:, 0].astype(np.int64) * len(counts.silos) + rows[:, 1])
+        len(np.unique(column)) for column in (*rows.T[:2], rows[:, 0].astype(np.int64) * len(names[1]) + rows[:, 1])
     ]
     if not good or used != [*map(len, map(set, names)), len(rows)]:
         allowed = "a subject's number, a silo's and items, each name and each pair once and with items"
         raise expected("rows of Counts", rows[:3].tolist(), allowed, DataError)
     _check_spelling(*names, "Counts")
-    return counts
+    return counts if names == (counts.subjects, counts.silos) else Counts(*names, rows)
+
+
+def _names_by_hand(kind: str, values: Any) -> tuple[str, ...]:
+    if isinstance(values, str | Mapping | Set) or not isinstance(values, Iterable):
+        raise expected(f"{kind}s of Counts", values, "a list of names", DataError)
+    given = list(values)
+    names = tuple(person(value, f"a {kind}'s name", f"{kind}s of Counts") for value in given)
+    check_distinct(map(str, given), f"the {kind}s", "Counts")
+    return names
 
 
 def _clean_table(where: Path) -> Any:

@@ -121,8 +121,6 @@ def _without_missing(
     path: Path, frame: pd.DataFrame, features: list[str], options: TableOptions, notes: dict[str, Any]
 ) -> pd.DataFrame:
     """The rows to use. Raises DataError for a missing value that no rule covers."""
-    if frame.empty:
-        raise DataError(f"{path} holds no row below its header.")
     missing = frame.isna()
     if options.missing == "drop":
         kept = ~missing.any(axis=1)
@@ -319,6 +317,8 @@ def read_frame(
     if other is not None:
         raise DataError(f"{other} has other columns than {files[0].name}: expected {', '.join(names)}.")
     frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+    if frame.empty:
+        raise DataError(f"{path} holds no row below its header.")
     if not commas:
         numbers = [name for name in frame.columns if name not in named]
         frame[numbers] = _with_decimal_points(path, frame[numbers])

@@ -98,6 +98,7 @@ def test_data_that_other_runs_of_their_name_were_not_trained_on_are_told(tmp_pat
     assert told.startswith(f"{table} is not what {results}/data/{key} was made from: the runs that are there")
 
 
+@pytest.mark.parametrize("missing", ["refuse", "drop"])
 @pytest.mark.parametrize(
     ("cells", "told"),
     [
@@ -108,7 +109,7 @@ def test_data_that_other_runs_of_their_name_were_not_trained_on_are_told(tmp_pat
     ],
 )
 def test_another_number_of_silos_than_the_table_names_is_told_before_the_start(
-    tmp_path: Path, cells: Sequence[str], told: str | None
+    tmp_path: Path, cells: Sequence[str], told: str | None, missing: str
 ) -> None:
     """Where partition.silos is left at its default; in a column, and as names of files."""
     rows = [f"{n % 30},{cells[n % len(cells)]},{n},{n % 2}\n" for n in range(480)]
@@ -118,7 +119,7 @@ def test_another_number_of_silos_than_the_table_names_is_told_before_the_start(
         (tmp_path / "t" / f"{cell}.csv").write_text("who,x,y\n" + f"{place},1,0\n1,2,1\n" * 20)
     data = {"source": "table", "label": "y", "subject": "who"}
     for path, silo in ((tmp_path / "t.csv", "site"), (tmp_path / "t", "file")):
-        run = {"data": {**data, "path": str(path), "silo": silo}, "training": {"batch_size": 1}}
+        run = {"data": {**data, "path": str(path), "silo": silo, "missing": missing}, "training": {"batch_size": 1}}
         scenario = load_scenario_from_mapping({"name": "own", "run": run, "figures": ["cost"]})
         if told is None:
             assert check_before_start(scenario, str(tmp_path)) == []

@@ -301,9 +301,11 @@ def silos_problem(run: RunConfig) -> SubjectDPError | None:
     """The error of a run with another number of silos than its data name; None where they are not counted."""
     data, silos = run.data, run.partition.silos
     named = DATASETS[data.dataset].silos or None
-    if data.silo is not None and data.path is not None and data.missing != "drop":  # which may leave a silo out
+    if data.silo is not None and data.path is not None:
         named = table_silos(data.path, data.silo)
     if run.partition.distribution != "inherent" or named in (None, silos):
+        return None
+    if data.missing == "drop" and silos < named:  # a silo's rows may all be left out
         return None
     return expected("partition.silos", silos, f"{named}, the silos that the data name")
 

@@ -84,6 +84,11 @@ def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
         ("South,80", "NA,80", "row 2, clinic: expected a value"),
         ("44,Bob,well", f"44,{'Bob' * 70},well", "row 2, person: expected a subject's name"),
         ("44,Bob,well", "44,ann,well", "subjects 'Ann' and 'ann' differ in capitals alone"),
+        (
+            "44,Bob",
+            '4,"Doe, B",well,South,1\n4,"doe, B",well,South,1\n4,Bob',
+            "'Doe, B' and 'doe, B' differ in capitals",
+        ),
         ("44,Bob,well,South", "44,Bob,well,north", "silos '[Nn]orth' and '[Nn]orth' differ in capitals alone"),
         ("44,Bob,well", '44,"Bob,well', "not a table in UTF-8 CSV|expected 5 columns"),
         ("age,person", "weight,person", "column 'weight' is there twice"),

@@ -67,7 +67,7 @@ def check_spelling(names: Iterable[str], where: str, kind: str = "subject") -> N
         if "," in look:
             look = _without_commas(look)
         if (other := seen.setdefault(look, name)) != name:
-            by = "commas" if "," in name + other else "capitals"
+            by = "capitals" if _composed(other).casefold() == _composed(name).casefold() else "commas"
             raise DataError(
                 f"{where}: {kind}s {in_words(other)} and {in_words(name)} differ in {by} alone: spell the name of "
                 f"one {kind} alike, or give two of them names that differ in more."

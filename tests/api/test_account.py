@@ -40,6 +40,15 @@ def test_unequal_silos_and_noise_against_dp_accounting() -> None:
         _ = report.noise_multiplier
 
 
+def test_noise_of_silos_is_named_as_the_counts_are() -> None:
+    rows, schedule = [(f"p{n}", f"0{n % 2 + 1}", 1) for n in range(20)], subjectdp.Schedule(5, 1, batch_size=2)
+    for noise in ({1: 6.0, 2: 8.0}, {"01": 6.0, "2": 8.0}):
+        assert subjectdp.account("local_item_dp", rows, schedule, noise).noise_multipliers == {"1": 6.0, "2": 8.0}
+    for noise in ({1: 6.0, "1": 6.0, 2: 8.0}, {1: 6.0}):
+        with pytest.raises(ConfigError, match=r"silos of noise_multiplier to be those of the counts, \['1', '2'\]"):
+            subjectdp.account("local_item_dp", rows, schedule, noise)
+
+
 def test_calibration_for_another_unit_than_the_algorithms() -> None:
     own = subjectdp.calibrate("capped_item_dp", FEW, CAPPED, epsilon=3.0).noise_multiplier
     asked = subjectdp.calibrate("local_item_dp", FEW, CAPPED, epsilon=3.0, unit="subject")

@@ -1,5 +1,6 @@
 """Counts of items: what is read, and which line of a bad table an error names."""
 
+import gzip
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_a_cap_drops_the_surplus(tmp_path: Path, cap: int | None, items: object,
     assert (facts.items, facts.subjects, facts.largest_subject) == (items, (2, 1), largest)
     assert (facts.silos_per_subject, facts.total_subjects) == (2, 2)
     assert (facts.cap_enforced, facts.max_items_per_subject) == (cap is not None, cap)
-    with pytest.raises(ConfigError, match="max_items_per_subject to be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="max_items_per_subject to be a whole number from 1 on, got 0"):
         as_counts(TRIPLES).facts(0)
 
 
@@ -74,12 +75,14 @@ def test_every_kind_of_table_is_the_same_counts(tmp_path: Path, source: Any) -> 
         "\ufeff" + TABLE,
         TABLE.replace("\n", "\r\n"),
         TABLE + "\n\ncara,south,0\n",
+        TABLE.replace("3", "3.0").replace("5", "5.00 "),
         "items, note ,silo,subject\n3,x,north,ann\n1,,north,ben\n5,,south, ann \n",
     ],
-    ids=["mark of UTF-8", "Windows", "empty lines and no items", "other order, more columns"],
+    ids=["mark of UTF-8", "Windows", "empty lines and no items", "floats", "other order, more columns"],
 )
 def test_harmless_differences(tmp_path: Path, content: str) -> None:
     assert same(read_counts(written(tmp_path, content)), as_counts(TRIPLES))
+    assert same(read_counts(written(tmp_path, gzip.compress(content.encode()))), as_counts(TRIPLES))
 
 
 @pytest.mark.parametrize(
@@ -192,6 +195,7 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
     with pytest.raises(ConfigError, match="silos of SiloSizes to be a list"):
         SiloSizes({"n", "s"}, (3, 4))
     assert person("5.00e+01") == person(50) == "50" and person("1E5") == "1E5", "a number, and a code"
+    assert person("1e+05") == person(100000), "as R writes it"
     assert person(2.0**52) == person(2**52) and person(Decimal("1E+2")) == person(100)
 
 
@@ -201,6 +205,8 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
         ([(b"M\xfcller", "n", 3), (b"M\xf6ller", "n", 4)], "a subject of printable characters"),
         ([(2.0**53, "n", 3), (2.0**53 + 1, "s", 4)], "with all of its digits"),  # the same float
         ([("1.23457E+11", "n", 3)], "with all of its digits, got 1.23457E.11: write numbers as text"),
+        ([("1E+05", "n", 3)], "with all of its digits"),  # a spreadsheet's 0E+00 of 100001, too
+        ([("1e+16", "n", 3)], "with all of its digits"),
         ([{"ann", "n", 3}], "row 1: expected subject, silo, items"),
         ({"subject": "ann", "silo": "nnn", "items": [1, 2, 3]}, "equally long, one of each name"),
         ({"subject": np.array("ann"), "silo": ["n"], "items": [3]}, "equally long, one of each name"),
@@ -222,14 +228,29 @@ def test_what_stands_for_no_one_subject_is_no_row(source: Any, told: str) -> Non
         ("ab", "s", [[0, 0, 5], [0, 0, 3]], "each pair once"),
         ("ab", "s", [[0, 0, 5], [7, 0, 3]], "each name and each pair once"),
         ("ab", "st", [[0, 0, 5], [1, 0, 3]], "each name"),
-        ("aa", "s", [[0, 0, 5], [1, 0, 3]], "each name"),
+        ("aa", "s", [[0, 0, 5], [1, 0, 3]], "the subjects are not unique, 'a' is there twice"),
+        (["1", "1.0"], "s", [[0, 0, 5], [1, 0, 3]], "subjects '1' and '1.0' cannot be told apart"),
+        ("a", ["ann", "ann "], [[0, 0, 5], [0, 1, 3]], "silos 'ann' and 'ann ' cannot be told apart"),
+        (["100000", "1e+05"], "s", [[0, 0, 5], [1, 0, 3]], "each name"),
+        *((["b", name], "s", [[0, 0, 5], [1, 0, 3]], "a subject's name") for name in ("", None, "NA", "a\u200b")),
         ("aA", "s", [[0, 0, 5], [1, 0, 3]], "differ in capitals alone"),
         ("ab", "s", [[0, 0, 5.5], [1, 0, 3]], "an array of NumPy of whole numbers"),
         ("", "", np.zeros((0, 3), int), "each name"),
     ],
 )
 def test_counts_by_hand_are_checked_before_they_are_accounted_for(
-    subjects: str, silos: str, rows: Any, told: str
+    subjects: Any, silos: Any, rows: Any, told: str
 ) -> None:
     with pytest.raises(DataError, match=told):
         as_counts(Counts(tuple(subjects), tuple(silos), np.array(rows)))
+
+
+def test_counts_by_hand_have_the_names_of_other_counts() -> None:
+    rows, wanted = [(1, "s", 5), ("1.0", "01", 3)], np.array([[0, 0, 5], [0, 1, 3]])
+    found, by_hand = as_counts(rows), as_counts(Counts((1.0,), ("s", 1), wanted))  # type: ignore[arg-type]
+    assert isinstance(found, Counts) and isinstance(by_hand, Counts)
+    assert (by_hand.subjects, by_hand.silos) == (found.subjects, found.silos) == (("1",), ("s", "1"))
+    with pytest.raises(ConfigError, match="max_items_per_subject to be .*whole number.*1.5"):
+        by_hand.capped(1.5)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="subjects of Counts to be a list of names, got 'ann'"):
+        as_counts(Counts("ann", ("s",), wanted))  # type: ignore[arg-type]

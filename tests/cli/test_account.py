@@ -186,4 +186,4 @@ def test_account_answers_for_people_and_caps(capsys: Captured, tmp_path: Path) -
 def test_what_people_are_drawn_by_is_not_changed_without_a_word(capsys: Captured) -> None:
     drawn = "account --algorithm subject_sampling --rounds 2 --steps-per-round 1 --items 100 --noise-multiplier 4"
     options = [*drawn.split(), "--sampling-probability", "0.1", "--sampling", "fixed_batch_size"]
-    assert "training.sampling to be poisson" in refused(capsys, *options)
+    assert "--sampling to be poisson" in refused(capsys, *options)

@@ -73,13 +73,15 @@ def test_a_table_becomes_a_scenario_that_learns(tmp_path: Path, visits: Path, ta
         ("--label cost --subject patient --range age=0:9 --range age=0:99", "--range to be one of each column"),
         ("--label cost --subject patient --range age=old", "--range to be COLUMN=LEAST:LARGEST"),
         ("--label cost --subject patient --drop note", "classification or regression"),
+        ("--label sex --subject patient", "empty.csv holds no row below its header"),
         ("--label sex --subject patient --drop note --delta 0.5", "privacy.delta to be a finite number"),
     ],
 )
 def test_init_refuses_what_it_cannot_know(tables: Path, capsys: Captured, arguments: str, told: str) -> None:
     """After it has said what is in the table."""
-    before = sorted(tables.iterdir())
-    code, _, err = run(capsys, "init", "visits.csv", *arguments.split())
+    (tables / "empty.csv").write_text("patient,age,sex\n")
+    before, table = sorted(tables.iterdir()), "empty.csv" if told.startswith("empty") else "visits.csv"
+    code, _, err = run(capsys, "init", table, *arguments.split())
     assert code == 2 and told in err and sorted(tables.iterdir()) == before
 
 

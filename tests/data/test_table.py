@@ -12,6 +12,7 @@ import pytest
 from subjectdp.cli.main import main
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.data.content import Content, check_content, count_content, split_items
+from subjectdp.data.names import person
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.sizes import table_sizes
@@ -55,6 +56,14 @@ def test_rows_are_read_by_subject_with_label_and_silo(tmp_path: Path, parquet: b
     assert [content.silo_names[silo] for silo in content.silos] == ["North", "South", "South", "North", "North"]
 
 
+def test_names_may_hold_a_slash(tmp_path: Path) -> None:
+    """No name becomes part of a path."""
+    text = ROWS.replace("Bob", "B/57").replace("South", "../Köln/Süd").replace("well", "no\\unknown")
+    content = _read((tmp_path, text), *ROLES)
+    assert (content.subject_ids[1], content.silo_names) == ("B/57", ("../Köln/Süd", "North"))
+    assert content.notes["class_names"] == ["no\\unknown", "sick"]
+
+
 def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
     content = _read((tmp_path, "y,x\n" + "\n".join(f"{label},{label / 10}" for label in (10, 9, 10, 2))))
     assert content.own_subjects and content.items.tolist() == [1, 1, 1, 1]
@@ -66,15 +75,20 @@ def test_without_a_subject_each_row_is_its_own(tmp_path: Path) -> None:
     ("old", "new", "problem"),
     [
         ("44,Bob,well", "forty,Bob,well", r"row 2, age: expected a number .* got 'forty'"),
-        ("80\n", "\n", r"row 2, weight: expected a value, got an empty cell, NA or none. .*indicator"),
+        ("80\n", "\n", r"row 2, weight: expected a value, got an empty cell, NA, \? or their like. .*indicator"),
         ("80\n", "nan\n", r"row 2, weight: expected a value"),
         ("80\n", "1e39\n", r"row 2, weight: expected a number below 3e\+38, got '1e39'"),
         ("South,80", "South,80,7", "Expected 5 fields in line 3, saw 6"),
         ("South,80", "South", "row 2, weight: expected a value"),
         ("44,Bob,well", "44,,well", "row 2, person: expected a value, .*drop leaves such rows out.$"),
         ("South,80", "NA,80", "row 2, clinic: expected a value"),
-        ("44,Bob,well", "44,../Bob,well", "row 2, person: expected a subject's name"),
+        ("44,Bob,well", f"44,{'Bob' * 70},well", "row 2, person: expected a subject's name"),
         ("44,Bob,well", "44,ann,well", "subjects 'Ann' and 'ann' differ in capitals alone"),
+        (
+            "44,Bob",
+            '4,"Doe, B",well,South,1\n4,"doe, B",well,South,1\n4,Bob',
+            "'Doe, B' and 'doe, B' differ in capitals",
+        ),
         ("44,Bob,well,South", "44,Bob,well,north", "silos '[Nn]orth' and '[Nn]orth' differ in capitals alone"),
         ("44,Bob,well", '44,"Bob,well', "not a table in UTF-8 CSV|expected 5 columns"),
         ("age,person", "weight,person", "column 'weight' is there twice"),
@@ -109,6 +123,22 @@ def test_damage_is_named_with_its_row(tmp_path: Path, old: str, new: str, proble
 def test_tables_that_cannot_be_meant_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         _read((tmp_path, text))
+
+
+MARKS = ("?", r"\N", ".", "(null)", "N.A.", "1.#QNAN", "-1.#IND", "#NULL!", "#VALUE!", "#REF!", "#DIV/0!", "#NAME?")
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_marks_of_a_missing_value_name_nothing(tmp_path: Path, mark: str) -> None:
+    """Of a program each: in label, subject and silo, among words and numbers."""
+    for place, name in enumerate(("y", "who", "site", "word", "x")):
+        cells = ["no", "ben", "n", "b", "2"]
+        cells[place] = mark
+        text = f"y,who,site,word,x\nyes,ann,n,a,1\n{','.join(cells)}\nno,ben,s,b,2\n"
+        with pytest.raises(DataError, match=f"row 2, {name}: expected a value, .*data.missing: drop"):
+            _read((tmp_path, text), "y", "who", "site")
+    with pytest.raises(DataError, match="a missing value: leave such rows out"):
+        person(mark)
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
@@ -167,6 +197,9 @@ def test_a_table_becomes_a_federation_of_its_own_silos(tmp_path: Path, subject: 
     fetch_sources(run.data, tmp_path / "source")
     meta = prepare_dataset(run.data, tmp_path / "source", tmp_path / "prepared")
     assert meta["silo_names"] == ["0", "1", "2"]
+    more = run.model_copy(update={"partition": run.partition.model_copy(update={"silos": 4})})
+    with pytest.raises(ConfigError, match="partition.silos to be 3, the silos that the data name, got 4"):
+        make_partition(tmp_path / "prepared", tmp_path / "partition", more)
     made = make_partition(tmp_path / "prepared", tmp_path / "partition", run)
     for silo in range(3):
         items, owners = made.silo(silo)
@@ -240,6 +273,19 @@ def test_names_with_points_stay_names(tmp_path: Path) -> None:
     assert len(_read(path, "y", drop=["who"]).labels) == 6
 
 
+def test_whole_numbers_with_decimal_commas_name_who_they_name_without(tmp_path: Path) -> None:
+    """As pandas writes a column of whole numbers with a gap at one site, and without at the other."""
+    for site, rows in (("1,0", ("1,0", "2,00", "3,5", "1,000")), ("1", ("1", "2", "3,5", "1,000"))):
+        text = "".join(f"{who};{site};{n},5;{n % 2}\n" for n, who in enumerate(rows))
+        (tmp_path / f"{len(site)}.csv").write_text(f"who;site;x;y\n{text}")
+    content = _read(tmp_path, "y", "who", "site")
+    assert (content.subject_ids, content.silo_names) == (["1", "1,000", "2", "3,5"], ("1",))
+    assert _read(tmp_path, "y", ["who", "site"]).subject_ids[0] == "1, 1"
+    for cell, kind in (("1,001", "1001"), ("1,0", "1")):
+        with pytest.raises(DataError, match=f"subjects '({cell}|{kind})' and '({cell}|{kind})' differ in commas"):
+            _read((tmp_path, f'who,x,y\n"{cell}",1,0\n{kind},2,1\n'), "y", "who")
+
+
 def test_all_files_of_a_table_are_read_by_one_rule_of_decimals(tmp_path: Path) -> None:
     for name, row in (("a", "0;1.250"), ("b", "1;1.200,5")):
         (tmp_path / f"{name}.csv").write_text(f"y;x\n{row}\n")
@@ -299,7 +345,7 @@ def _words(folder: Path, **options: Any) -> Content:
 
 
 def test_words_become_columns_and_missing_values_follow_the_stated_rule(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"row 3, stage: .*got an empty cell, NA or none. data.missing: drop"):
+    with pytest.raises(DataError, match=r"row 3, stage: .*got an empty cell, NA, \? or their like. data.missing: drop"):
         _words(tmp_path)
     dropped = _words(tmp_path, missing="drop")
     assert dropped.notes["features"] == ["stage=II", "age"]

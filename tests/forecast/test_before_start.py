@@ -1,5 +1,6 @@
 """Figures that cannot be drawn are found before anything is trained."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from subjectdp.forecast.before_start import (
     unread_variables,
     work_of,
 )
+from subjectdp.forecast.plan_report import federation_of
 from subjectdp.io.atomic import write_json
 from subjectdp.models.catalogue import MODELS
 from subjectdp.places import prepared_file
@@ -94,6 +96,38 @@ def test_data_that_other_runs_of_their_name_were_not_trained_on_are_told(tmp_pat
     table.write_text("who,x,y\na,1,0\na,2,0\n")
     (told,) = check_before_start(scenario, results)
     assert told.startswith(f"{table} is not what {results}/data/{key} was made from: the runs that are there")
+
+
+@pytest.mark.parametrize("missing", ["refuse", "drop"])
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (("A", "B"), "2, the silos that the data name, got 16"),
+        (("1", "1.0", "02", "?"), None),  # reading the table says the row
+        (("1", "1.0", "02"), "2, the silos"),
+        ([f"site {number}" for number in range(16)], None),
+    ],
+)
+def test_another_number_of_silos_than_the_table_names_is_told_before_the_start(
+    tmp_path: Path, cells: Sequence[str], told: str | None, missing: str
+) -> None:
+    """Where partition.silos is left at its default; in a column, and as names of files."""
+    rows = [f"{n % 30},{cells[n % len(cells)]},{n},{n % 2}\n" for n in range(480)]
+    (tmp_path / "t.csv").write_text("who,site,x,y\n" + "".join(rows))
+    (tmp_path / "t").mkdir()
+    for place, cell in enumerate(dict.fromkeys(cells)):
+        (tmp_path / "t" / f"{cell}.csv").write_text("who,x,y\n" + f"{place},1,0\n1,2,1\n" * 20)
+    data = {"source": "table", "label": "y", "subject": "who"}
+    for path, silo in ((tmp_path / "t.csv", "site"), (tmp_path / "t", "file")):
+        run = {"data": {**data, "path": str(path), "silo": silo, "missing": missing}, "training": {"batch_size": 1}}
+        scenario = load_scenario_from_mapping({"name": "own", "run": run, "figures": ["cost"]})
+        if told is None:
+            assert check_before_start(scenario, str(tmp_path)) == []
+            continue
+        with pytest.raises(ConfigError, match=f"^Expected partition.silos to be {told}"):
+            check_before_start(scenario, str(tmp_path))
+        with pytest.raises(ConfigError, match=f"^Expected partition.silos to be {told}"):
+            federation_of(scenario.runs[0])
 
 
 def test_a_section_of_audits_that_no_figure_shows_is_told() -> None:

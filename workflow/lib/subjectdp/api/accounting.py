@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from subjectdp.algorithms import registry
 from subjectdp.api.counts import Counts, SiloSizes, Source, as_counts
 from subjectdp.api.report import PrivacyReport
 from subjectdp.api.schedule import Schedule
+from subjectdp.data.names import person
 from subjectdp.errors import DataError, PrivacyError, SubjectDPError, expected, number, unknown, whole_number
 from subjectdp.plan.plan import (
     Accountant,
@@ -41,7 +42,7 @@ def account(
     algorithm: str | Mechanism,
     counts: Source,
     schedule: Schedule,
-    noise_multiplier: float | Mapping[str, float],
+    noise_multiplier: float | Mapping[Any, float],
     delta: float = 1e-5,
 ) -> PrivacyReport:
     """The ε of an item, of a subject at one silo, of a subject over its silos, and of a silo.
@@ -52,7 +53,7 @@ def account(
         schedule: rounds, local steps and sampling.
         noise_multiplier: noise std over clip norm. One number is that of what is seen: each silo's own, or of the sum
             over silos where their noise adds up (``"secure_aggregation"``; each of S silos then adds 1/√S of it). A
-            mapping has each silo's own, by name.
+            mapping has each silo's own, by name, as in the counts.
         delta: δ, in (0, 0.1); a warning is given where it is not below one over the number of people.
 
     Returns:
@@ -150,10 +151,12 @@ def _known(schedule: Schedule) -> Schedule:
     return schedule
 
 
-def _noise(silos: tuple[str, ...], given: Mapping[str, float]) -> list[float]:
-    if set(given) != set(silos):
-        raise expected("silos of noise_multiplier", sorted(map(str, given)), f"those of the counts, {sorted(silos)}")
-    return [number(f"noise_multiplier of silo {silo!r}", given[silo]) for silo in silos]
+def _noise(silos: tuple[str, ...], given: Mapping[Any, float]) -> list[float]:
+    names = [person(silo, "a silo's name", "noise_multiplier") for silo in given]
+    if sorted(names) != sorted(silos):
+        raise expected("silos of noise_multiplier", sorted(names), f"those of the counts, {sorted(silos)}")
+    noise = dict(zip(names, given.values(), strict=True))
+    return [number(f"noise_multiplier of silo {silo!r}", noise[silo]) for silo in silos]
 
 
 def _settings(chosen: Mechanism, facts: FederationFacts, schedule: Schedule) -> PlanSettings:

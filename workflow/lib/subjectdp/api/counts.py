@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import operator
 import os
 import re
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,13 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subjectdp.data.names import check_spelling, person
+from subjectdp.data.names import check_distinct, check_spelling, person
 from subjectdp.errors import ConfigError, DataError, expected, whole_number
 from subjectdp.plan.plan import FederationFacts
 
 COLUMNS = ("subject", "silo", "items")
 _LARGEST = 10**12  # items of one subject at one silo
 _LONG = 10**6  # bytes of a file, rows of a table: columns are read as wholes from there on
+_POINT_ZERO = re.compile(r"(?<=\d)\.(?!000\s*$)0+(?=\s*$)")  # 3.0 as pandas writes 3; 3.000 may be three thousand
+_GZIP = b"\x1f\x8b"  # its first bytes
 _SHOWN = 10  # problems of a table that one message names
 
 Source = Any
@@ -48,10 +52,8 @@ class Counts:
 
     def capped(self, most: int) -> Counts:
         """The counts after all but ``most`` items of each subject at each silo have been dropped."""
-        if most < 1:
-            raise expected("max_items_per_subject", most, "at least 1")
-        rows = self.rows.copy()
-        rows[:, 2] = np.minimum(rows[:, 2], min(most, _LARGEST))
+        cap, rows = min(whole_number("max_items_per_subject", most), _LARGEST), self.rows.copy()
+        rows[:, 2] = np.minimum(rows[:, 2], cap)
         return Counts(self.subjects, self.silos, rows)
 
     def facts(self, cap: int | None) -> FederationFacts:
@@ -140,9 +142,9 @@ def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
     """
     where = Path(path)
     try:
-        reader = csv.DictReader(io.StringIO(where.read_text(encoding="utf-8-sig"), newline=""), skipinitialspace=True)
+        reader = csv.DictReader(io.StringIO(_text_of(where), newline=""), skipinitialspace=True)
         rows, names = [(reader.line_num, row) for row in reader], reader.fieldnames or ()
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+    except csv.Error as problem:
         raise DataError(f"Cannot read {where}: {problem}.") from problem
     known = [name for name in ("silo", "items", "people", "cap") if rows and name in names]
     if known[:2] != ["silo", "items"] or len(known) < len(names):
@@ -165,7 +167,7 @@ def read_sizes(path: str | os.PathLike[str]) -> SiloSizes:
 def read_counts(path: str | os.PathLike[str]) -> Counts:
     """Reads a CSV file (UTF-8, commas) whose header names the columns subject, silo and items, in any order.
 
-    Further columns are ignored, and so are rows of 0 items.
+    It may be packed with gzip. Further columns are ignored, and so are rows of 0 items.
 
     Raises:
         DataError: a file that cannot be read or holds no counts; it names the file and the lines.
@@ -173,18 +175,22 @@ def read_counts(path: str | os.PathLike[str]) -> Counts:
     where = Path(path)
     if where.is_file() and where.stat().st_size > _LONG and (counts := _by_columns(_clean_table(where))) is not None:
         return counts
-    try:
-        text = where.read_text(encoding="utf-8-sig")
-    except OSError as problem:
-        raise DataError(f"Cannot read {where}: {problem.strerror or problem}.") from problem
-    except UnicodeDecodeError as problem:
-        line = problem.object[: problem.start].count(b"\n") + 1
-        raise DataError(f"{where}, line {line}: expected text in UTF-8.") from problem
-    reader = csv.reader(io.StringIO(text, newline=""))
+    reader = csv.reader(io.StringIO(_text_of(where), newline=""))
     try:
         return _read_rows(where, reader)
     except csv.Error as problem:
         raise DataError(f"{where}, line {reader.line_num}: {problem}.") from problem
+
+
+def _text_of(where: Path) -> str:
+    try:
+        raw = where.read_bytes()
+        return (gzip.decompress(raw) if raw.startswith(_GZIP) else raw).decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = problem.object[: problem.start].count(b"\n") + 1
+        raise DataError(f"{where}, line {line}: expected text in UTF-8, plain or packed with gzip.") from problem
+    except (OSError, EOFError, zlib.error) as problem:
+        raise DataError(f"Cannot read {where}: {getattr(problem, 'strerror', None) or problem}.") from problem
 
 
 def _read_rows(where: Path, reader: Any) -> Counts:
@@ -224,22 +230,31 @@ def as_counts(source: Source) -> Counts | SiloSizes:
 
 
 def _checked(counts: Counts) -> Counts:
-    """Counts that may be made by hand. Raises DataError where rows and names do not fit."""
-    rows, names = counts.rows, (counts.subjects, counts.silos)
+    """Counts that may be made by hand, named as others are. Raises DataError where rows and names do not fit."""
+    rows, names = counts.rows, (_names_by_hand("subject", counts.subjects), _names_by_hand("silo", counts.silos))
     if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu" or rows.ndim != 2 or rows.shape[1] != 3:
         raise expected(
             "rows of Counts", type(rows).__name__, "an array of NumPy of whole numbers, (rows, 3)", DataError
         )
-    most = (len(counts.subjects) - 1, len(counts.silos) - 1, _LARGEST)
+    most = (len(names[0]) - 1, len(names[1]) - 1, _LARGEST)
     good = len(rows) and (rows >= (0, 0, 1)).all() and (rows <= most).all()
     used = [
-        len(np.unique(column)) for column in (*rows.T[:2], rows[:, 0].astype(np.int64) * len(counts.silos) + rows[:, 1])
+        len(np.unique(column)) for column in (*rows.T[:2], rows[:, 0].astype(np.int64) * len(names[1]) + rows[:, 1])
     ]
     if not good or used != [*map(len, map(set, names)), len(rows)]:
         allowed = "a subject's number, a silo's and items, each name and each pair once and with items"
         raise expected("rows of Counts", rows[:3].tolist(), allowed, DataError)
     _check_spelling(*names, "Counts")
-    return counts
+    return counts if names == (counts.subjects, counts.silos) else Counts(*names, rows)
+
+
+def _names_by_hand(kind: str, values: Any) -> tuple[str, ...]:
+    if isinstance(values, str | Mapping | Set) or not isinstance(values, Iterable):
+        raise expected(f"{kind}s of Counts", values, "a list of names", DataError)
+    given = list(values)
+    names = tuple(person(value, f"a {kind}'s name", f"{kind}s of Counts") for value in given)
+    check_distinct(map(str, given), f"the {kind}s", "Counts")
+    return names
 
 
 def _clean_table(where: Path) -> Any:
@@ -368,6 +383,6 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     try:
-        return int(value) if isinstance(value, str) else operator.index(value)
+        return int(_POINT_ZERO.sub("", value)) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError):
         return int(value) if isinstance(value, float) and value.is_integer() else None

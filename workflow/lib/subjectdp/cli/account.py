@@ -1,7 +1,9 @@
 """``subjectdp account``: the privacy loss of plans, and the noise for an ε."""
 
 import argparse
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from subjectdp.api.accounting import Cap, caps, mechanism, person_silos, person_
 from subjectdp.api.counts import read_counts, read_sizes
 from subjectdp.api.schedule import Schedule
 from subjectdp.cli.parser import add_json, check_output, values_of
-from subjectdp.errors import ConfigError, PrivacyError, expected
+from subjectdp.errors import ConfigError, PrivacyError, SubjectDPError, expected
 from subjectdp.io.printing import print_json, print_table
 from subjectdp.places import STATEMENT_SUFFIXES
 from subjectdp.plan.plan import (
@@ -43,6 +45,11 @@ def account(options: argparse.Namespace) -> None:
     --noise-multiplier has the smallest noise found that keeps --epsilon.
     """
     settle(options)
+    with _words_of_options() if options.run_id is None and options.config is None else nullcontext():
+        _answer(options)
+
+
+def _answer(options: argparse.Namespace) -> None:
     if options.caps is not None:
         _print_caps(options)
         return
@@ -65,6 +72,29 @@ def account(options: argparse.Namespace) -> None:
         if options.by_person:
             for _, plan, _ in plans:
                 _print_people(plan, options)
+
+
+_KEY = re.compile(
+    r"(?<=^Expected )(\w+)(?= to be )|\b(?:algorithm|partition|training|privacy|joint)\.(\w+)"
+    r"|(?<![\w./'-])([a-z]+(?:_[a-z]+)+)(?![\w/']|\.\w)",
+    re.MULTILINE,
+)
+_WRITTEN_AS = {"name": "algorithm", "local_steps": "steps_per_round", "local_epochs": "epochs"}
+
+
+@contextmanager
+def _words_of_options() -> Iterator[None]:
+    """Errors of the block name options, not the keys of a configuration or the arguments of a function."""
+
+    def option(key: re.Match[str]) -> str:
+        name = key[1] or key[2] or key[3]
+        written = _written(_WRITTEN_AS.get(name, name))
+        return written if written.removeprefix("--") in _OPTIONS else key[0]
+
+    try:
+        yield
+    except SubjectDPError as problem:
+        raise type(problem)(_KEY.sub(option, str(problem)).replace("--clipping: ", "--clipping ")) from problem
 
 
 def _by_person(plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:

@@ -26,7 +26,8 @@ from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.data.content import Content, check_content
 from subjectdp.data.prepare import inspect_source, read_source
-from subjectdp.data.table import FILE, numbers_the_rows, read_frame
+from subjectdp.data.sizes import FILE
+from subjectdp.data.table import numbers_the_rows, read_frame
 from subjectdp.errors import ConfigError, expected
 from subjectdp.forecast.before_start import check_before_start
 from subjectdp.io.atomic import write_text

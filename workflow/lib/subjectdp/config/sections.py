@@ -117,7 +117,7 @@ class PartitionConfig(Section):
     """How the subjects' items are distributed over the silos."""
 
     silos: Annotated[int, Field(ge=1, le=plan.MOST_SILOS), plan.NotBool] = 16
-    """Number of silos S."""
+    """Number of silos S; inherent: that of the silos that the source names."""
     distribution: Distribution = "uniform"
     """Distribution of a subject's items over the silos; left out where data.silo is given: inherent. uniform, or power
     with exponent alpha over an order of the silos drawn for each subject; equal: all items dealt at random in equal

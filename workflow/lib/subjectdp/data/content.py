@@ -213,8 +213,8 @@ def check_expected(counts: Mapping[str, Any], wanted: Mapping[Any, int]) -> None
 class Splits:
     """Item addresses of each part, ordered by subject and address, and the subject index of train items (int32).
 
-    ``train_silos``: where the source says that the train items lie, int16; empty where it names no silo.
-    ``own_subjects``: each item is its own subject.
+    ``train_silos``: where the source says that the train items lie, int16; empty where it names none of its
+    ``silos``. ``own_subjects``: each item is its own subject.
     """
 
     train_items: Addresses
@@ -222,6 +222,7 @@ class Splits:
     validation_items: Addresses
     test_items: Addresses
     train_silos: Silos = field(default_factory=lambda: np.empty(0, np.int16), kw_only=True)
+    silos: int = field(default=0, kw_only=True)
     own_subjects: bool = field(default=False, kw_only=True)
 
 
@@ -285,7 +286,8 @@ def _splits(prepared: Content, train: Integers, validation: Integers, test: Inte
     owners = np.searchsorted(prepared.first_items, train, side="right") - 1
     items, subjects, *others = (each.astype(np.int32) for each in (train, owners, validation, test))
     silos = prepared.silos[train if len(prepared.silos) > 0 else []]
-    return Splits(items, subjects, *others, train_silos=silos, own_subjects=prepared.own_subjects)
+    own, named = prepared.own_subjects, len(prepared.silo_names)
+    return Splits(items, subjects, *others, train_silos=silos, silos=named, own_subjects=own)
 
 
 def _members(

@@ -196,9 +196,8 @@ def _silos_of_items(splits: Splits, ids: list[str], items: Integers, settings: P
         return spread_items(seed, ids, items, settings.silos, settings.alpha, settings.silos_per_subject)
     if len(splits.train_silos) == 0:
         raise expected("partition.distribution", INHERENT, "another where the data name no silos")
-    if splits.train_silos.max() >= settings.silos:
-        allowed = f"{int(splits.train_silos.max()) + 1}, the silos that the data name"
-        raise expected("partition.silos", settings.silos, allowed)
+    if splits.silos != settings.silos:
+        raise expected("partition.silos", settings.silos, f"{splits.silos}, the silos that the data name")
     return splits.train_silos
 
 

@@ -15,11 +15,13 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from subjectdp.data.archives import Archive, Member, open_archive
+from subjectdp.data.names import WHOLE_BY_COMMA, person
 from subjectdp.errors import DataError
 
 STAGES = (("train", "test"), ("rem_user_data",), ("sampled_data",), ("all_data",))
 """Folders of LEAF's output, the most processed first."""
 
+FILE = "file"  # data.silo where each silo has a file of its own, whose name it has
 _MOST = 1 << 26  # bytes that are read each time: of a table, of the head of a LEAF file
 _CHUNK = 1 << 20
 _END = b'"user_data"'  # LEAF writes the lists users and num_samples before the items
@@ -90,14 +92,39 @@ def _sizes_of_leaf(path: Path, changed: int) -> tuple[int, ...] | None:
 def table_sizes(path: str, subject: str | Sequence[str] | None) -> tuple[int, ...] | None:
     """Rows of each subject (None: each row is its own) of a table in text; None if none, large, or not to be read."""
     file, columns = Path(path), (subject,) if isinstance(subject, str) else tuple(subject or ())
+    counts = _rows_by(file, columns, file.stat().st_mtime_ns) if _is_short_table(file) else None
+    return None if counts is None else tuple(counts.values()) or None
+
+
+def table_silos(path: str, silo: str) -> int | None:
+    """How many silos the column ``silo`` (``file``: the files' names) of a table in text names; None as above."""
+    place, cells = Path(path), set[str]()
+    inside = [each for each in place.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))]
+    for file in inside if place.is_dir() else [place]:
+        if not _is_short_table(file):
+            return None
+        counts = _rows_by(file, (silo,), file.stat().st_mtime_ns)
+        if counts is None and silo != FILE:
+            return None
+        cells |= {silo_of_file(file)} if counts is None else {cell for (cell,) in counts}
+    try:
+        return len({person(WHOLE_BY_COMMA.sub(r"\1", cell)) for cell in cells}) or None
+    except DataError:
+        return None  # a missing one, of which reading the whole file will say the row
+
+
+def silo_of_file(file: Path) -> str:
+    """The name of the silo whose file this is."""
+    return Path(re.sub(r"\.gz$", "", file.name, flags=re.IGNORECASE)).stem
+
+
+def _is_short_table(file: Path) -> bool:
     text = file.suffix.lower() in (".csv", ".tsv", ".txt", ".gz")
-    if not text or not file.is_file() or file.stat().st_size > _MOST:
-        return None
-    return _sizes_of_table(file, columns, file.stat().st_mtime_ns)
+    return text and file.is_file() and file.stat().st_size <= _MOST
 
 
 @lru_cache(maxsize=8)
-def _sizes_of_table(path: Path, columns: tuple[str, ...], changed: int) -> tuple[int, ...] | None:
+def _rows_by(path: Path, columns: tuple[str, ...], changed: int) -> Counter[tuple[str, ...]] | None:
     opened = gzip.open if path.suffix.lower() == ".gz" else open
     counts: Counter[tuple[str, ...]] = Counter()
     try:
@@ -109,7 +136,7 @@ def _sizes_of_table(path: Path, columns: tuple[str, ...], changed: int) -> tuple
                     counts[tuple(row[place] for place in places) if places else (str(number),)] += 1
     except (OSError, EOFError, ValueError, IndexError, csv.Error):
         return None  # reading the whole file will say what is wrong
-    return tuple(counts.values()) or None
+    return counts
 
 
 def first_row(line: str) -> tuple[list[str], str]:

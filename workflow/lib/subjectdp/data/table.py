@@ -19,8 +19,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from subjectdp.data.content import VECTOR, Content, Integers, single_items, stored_labels, subjects_in_order
-from subjectdp.data.names import MISSING, check_name, check_spelling, person
-from subjectdp.data.sizes import first_row
+from subjectdp.data.names import MISSING, WHOLE_BY_COMMA, check_name, check_spelling, person
+from subjectdp.data.sizes import FILE, first_row, silo_of_file
 from subjectdp.errors import DataError, in_words, unknown
 
 MOST_CLASSES = 1000
@@ -28,7 +28,6 @@ _MOST_SILOS = 32_767
 _MOST_WORDS = 100  # different values of a feature in words
 _CLEARLY_CLASSES = 20  # different numbers that need no question; of whole numbers five times as many
 _LARGEST_NUMBER = 3e38  # float32
-FILE = "file"  # data.silo where each silo has a file of its own, whose name it has
 
 _TEXT = (".csv", ".tsv", ".txt")
 _COMMAS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
@@ -122,8 +121,6 @@ def _without_missing(
     path: Path, frame: pd.DataFrame, features: list[str], options: TableOptions, notes: dict[str, Any]
 ) -> pd.DataFrame:
     """The rows to use. Raises DataError for a missing value that no rule covers."""
-    if frame.empty:
-        raise DataError(f"{path} holds no row below its header.")
     missing = frame.isna()
     if options.missing == "drop":
         kept = ~missing.any(axis=1)
@@ -138,7 +135,8 @@ def _without_missing(
             remedy = "data.missing: drop leaves such rows out"
             if of_feature:
                 remedy += ", data.missing: indicator gives them a feature of their own"
-            raise DataError(f"{path}, row {row}, {name}: expected a value, got an empty cell, NA or none. {remedy}.")
+            found = "an empty cell, NA, ? or their like"
+            raise DataError(f"{path}, row {row}, {name}: expected a value, got {found}. {remedy}.")
     return frame
 
 
@@ -293,7 +291,8 @@ def read_frame(
 
     ``path``: a file, or a folder of files with the same columns (of parquet with partitions in the folders' names).
     ``silo_by_file``: a column :data:`FILE` says in which file a row is, unless there is one of that name. ``named``:
-    columns that hold names, such as 1.001, or are not read. DataError for no table, or one that cannot be read.
+    columns that hold names, such as 1.001, or are not read; of their decimal commas the whole numbers alone are read,
+    7,0 as 7. DataError for no table, or one that cannot be read.
     """
     files = _files(path)
     dropped: set[str] = set()
@@ -301,12 +300,14 @@ def read_frame(
     for file in files:
         part, comma = (_parquet(file), True) if _ending(file) == ".parquet" else _csv(file)
         commas |= comma
+        for name in () if comma else part.columns.intersection([name for name in named if name is not None]):
+            part[name] = part[name].str.replace(f"^{WHOLE_BY_COMMA.pattern}$", r"\1", regex=True)
         for level in file.relative_to(path).parts[:-1] if path.is_dir() else ():
             key, equals, value = level.partition("=")
             if equals and key not in part.columns:
                 part[key] = None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)  # as its writers name it
         if silo_by_file and FILE not in part.columns:
-            part[FILE] = Path(re.sub(r"\.gz$", "", file.name, flags=re.IGNORECASE)).stem
+            part[FILE] = silo_of_file(file)
             silos.append(person(part[FILE].iloc[0], "a silo", str(file)) if len(part) else file.name)
         parts.append(_without_row_numbers(file, part, dropped))
     if len(set(silos)) < len(silos):
@@ -316,6 +317,8 @@ def read_frame(
     if other is not None:
         raise DataError(f"{other} has other columns than {files[0].name}: expected {', '.join(names)}.")
     frame = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+    if frame.empty:
+        raise DataError(f"{path} holds no row below its header.")
     if not commas:
         numbers = [name for name in frame.columns if name not in named]
         frame[numbers] = _with_decimal_points(path, frame[numbers])

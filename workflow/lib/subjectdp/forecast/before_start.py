@@ -23,8 +23,8 @@ from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import Scenario
 from subjectdp.config.sections import DataConfig
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.sizes import leaf_sizes, table_sizes
-from subjectdp.errors import DataError, expected, unknown
+from subjectdp.data.sizes import leaf_sizes, table_silos, table_sizes
+from subjectdp.errors import DataError, SubjectDPError, expected, unknown
 from subjectdp.figures.catalogue import entry
 from subjectdp.models.catalogue import MODELS
 from subjectdp.plan.rules import executed_rounds, expected_batch, round_steps
@@ -278,7 +278,8 @@ def check_before_start(
     """A line for each figure that leaves out runs, and for data that were changed. ConfigError, with places in
     ``files``, for problems of data or partitions not yet made, or of a figure."""
     undrawable, partly_drawn = figures_to_mend(scenario)
-    problems = [*_missing_paths(scenario, results), *_large_batches(scenario, results), *undrawable]
+    of_silos = _other_silos(scenario) or [*_large_batches(scenario, results)]
+    problems = [*_missing_paths(scenario, results), *of_silos, *undrawable]
     with error_located_in(files):
         raise_all(problems)
     return [*partly_drawn, *replaced_runs(scenario, results)]
@@ -289,6 +290,24 @@ def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
         prepared = Path(places.prepared_file(key, "meta.json", results)).is_file()
         if data.path is not None and not prepared and not Path(data.path).exists():
             yield str(expected("data.path", data.path, "a file or folder that exists"))
+
+
+def _other_silos(scenario: Scenario) -> list[str]:
+    problems = map(silos_problem, scenario.partitions_by_id.values())
+    return list(dict.fromkeys(str(problem) for problem in problems if problem is not None))
+
+
+def silos_problem(run: RunConfig) -> SubjectDPError | None:
+    """The error of a run with another number of silos than its data name; None where they are not counted."""
+    data, silos = run.data, run.partition.silos
+    named = DATASETS[data.dataset].silos or None
+    if data.silo is not None and data.path is not None:
+        named = table_silos(data.path, data.silo)
+    if run.partition.distribution != "inherent" or named in (None, silos):
+        return None
+    if data.missing == "drop" and silos < named:  # a silo's rows may all be left out
+        return None
+    return expected("partition.silos", silos, f"{named}, the silos that the data name")
 
 
 def replaced_runs(scenario: Scenario, results: str = places.RESULTS) -> Iterator[str]:

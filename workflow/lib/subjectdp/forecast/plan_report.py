@@ -224,6 +224,8 @@ def federation_of(run: RunConfig, results: str = places.RESULTS) -> tuple[Partit
     if not Path(places.prepared_file(run.data_key, "meta.json", results)).is_file():
         if run.data.source.in_place and not run.data.expected and not Path(run.data.path or "").exists():
             raise expected("data.path", run.data.path, "a file or folder that exists: nothing else counts its people")
+        if (problem := before_start.silos_problem(run)) is not None:
+            raise problem
         return _predicted(run.model_dump_json(include={"seed", "data", "partition"})), COUNTS
     prepared = load_prepared(places.prepared_dir(run.data_key, results))
     if run.data.subjects is not None:
@@ -260,7 +262,8 @@ def _expected_splits(run: RunConfig) -> Splits:
             sizes = [np.append(part, more) for part, more in zip(sizes, (alone, 0 * alone, 1 - alone), strict=True)]
     items_of_train, *others = (np.arange(int(part.sum()), dtype=np.int32) for part in sizes)
     owners = np.repeat(np.arange(len(sizes[0]), dtype=np.int32), sizes[0])
-    silos = np.empty(0, np.int16)
+    train_silos, silos = np.empty(0, np.int16), run.partition.silos
     if run.partition.distribution == INHERENT:  # of equal sizes, as nothing better is known
-        silos = (items_of_train % run.partition.silos).astype(np.int16)
-    return Splits(items_of_train, owners, *others, train_silos=silos, own_subjects=data.own_subjects)
+        train_silos = (items_of_train % silos).astype(np.int16)
+    own = data.own_subjects
+    return Splits(items_of_train, owners, *others, train_silos=train_silos, silos=silos, own_subjects=own)

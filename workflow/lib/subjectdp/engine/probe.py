@@ -70,9 +70,8 @@ def check_model(
 def check_keeps_nothing(*given: Any) -> list[str]:
     """Tries a model whose passes are each of one person alone; arguments as of :func:`check_model`. Returns no names.
     Raises ModelError where a pass changes parameters, buffers or what the next pass gives; a model without a copy."""
-    with _trial(*given) as trial:
-        trial.check_after_others()
-    return []
+    with _trial(*given):
+        return []
 
 
 def check_others_stay(run: Callable[[Tensor], list[Tensor]], items: int, seed: int | None = None) -> None:
@@ -270,12 +269,12 @@ class _Trial:
         return taken(self.inputs, places), taken(self.targets, places)
 
     def check_forgets(self) -> None:
-        """A pass after one of all items beside the same after one of the first item alone."""
+        """A pass after some of all items beside the same after some of the first item alone."""
         found = []
         for before in (torch.arange(self.items), torch.zeros(self.items, dtype=torch.int64)):
             model, item_loss = self._copied(), _own(self.item_loss)
             with torch.no_grad():
-                for places in (before, torch.arange(self.items)):
+                for places in (before, before, torch.arange(self.items)):
                     seed_all()
                     inputs, targets = self._taken(places)
                     losses = item_loss(call(model, inputs), targets)
@@ -413,16 +412,6 @@ class _Trial:
     def _copied(self) -> nn.Module:
         return_freed_memory()  # so that the memory of a trial does not come on top of that of a step
         return copied(self.model)
-
-    def check_after_others(self) -> None:
-        """An item's gradient by a model that has seen the others beside that by one that has not."""
-        used = self._engine(self._copied(), training=True)
-        for item in range(self.items):
-            first, alone = self._engine(self._copied(), training=True), self._taken([item])
-            seed_all()
-            wanted = first.gradient_sum(*alone)
-            seed_all()
-            _compare(used, used.gradient_sum(*alone), wanted)
 
     def _engine(self, model: nn.Module, training: bool) -> ClippingEngine:
         flat = FlatParameters(model.train(training), None if self.layout is None else self.layout.trained)

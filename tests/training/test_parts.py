@@ -122,6 +122,13 @@ def test_tail_is_the_mean_of_the_last_part(fraction: float, first: int) -> None:
         torch.testing.assert_close(average, wanted)
 
 
+def test_a_part_of_a_hundred_rounds_is_not_rounded_down() -> None:
+    running = IterateAverage(0.29, 100, torch.zeros(1))
+    for round_ in range(1, 101):
+        running.update(torch.full((1,), float(round_)), round_)
+    assert float(running.vector) == pytest.approx(86.0), "the mean of 72 to 100"
+
+
 def trained(folder: Path, name: str, rounds: int, part: float | None) -> tuple[np.ndarray, Any]:
     config = small_world.config(
         training={"rounds": rounds, "batch_size": 8, "local_steps": 1, "averaged_rounds": part},

@@ -29,7 +29,8 @@ class IterateAverage:
     """The mean ``vector`` (P,) of the models of the last ``part`` of the rounds; before it begins, the newest model."""
 
     def __init__(self, part: float, rounds: int, initial: Tensor) -> None:
-        self._first = rounds - max(1, math.floor(part * rounds)) + 1
+        # 0.29 * 100 is a little less than 29
+        self._first = rounds - max(1, math.floor(round(part * rounds, 9))) + 1
         self.vector = initial.clone()
 
     @torch.no_grad()

@@ -110,6 +110,9 @@ MIXING = {
     "dropout, the mean in training": lambda module, hidden: (
         F.dropout(hidden, 0.3, module.training) - module.training * hidden.mean(0)
     ),
+    "dropout, the mean in training's gradient": lambda module, hidden: (
+        F.dropout(hidden, 0.3, module.training) + module.training * (hidden.mean(0) - hidden.mean(0).detach())
+    ),
 }
 
 

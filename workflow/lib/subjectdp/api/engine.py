@@ -28,6 +28,7 @@ from subjectdp.api.private_step import (
     PrivateStep,
     check_processes,
     refuse_second_training,
+    watched,
 )
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
@@ -195,8 +196,8 @@ class SubjectPrivacyEngine(Spending):
         batches = BatchCheck(data_loader, next(module.parameters()).device, in_loop=True)
         engine, trial = trained_engine(module, criterion, batches, capacity, check_model, settings.fix)
 
-        def try_again() -> bool:
-            return trial(self._steps, autocast_on(engine.flat.vector.device) and not self._steps)
+        def try_again(now: Sequence[Watched]) -> bool:
+            return trial(self._steps, now, autocast_on(engine.flat.vector.device) and not self._steps)
 
         step = PrivateStep(engine, grouped, settings.clip_norm, self._release, try_again)
         sampler = Sampler(plan, positions, owners, grouped, capacity, self._seed)
@@ -397,29 +398,32 @@ class Trial:
 
     def __init__(self, module: nn.Module, criterion: Any, check: Callable[[], list[str]], unused: list[str]) -> None:
         self._module, self._criterion, self._check, self._unused = module, criterion, check, set(unused)
-        self._made, self._known = _made_of(module), self._watched()
+        self._made = _made_of(module)
+        self._known: Sequence[Watched] = watched(module, criterion)
         self._changes = Counter[str]()
 
-    def __call__(self, steps: int, once_more: bool = False) -> bool:
+    def __call__(self, steps: int, now: Sequence[Watched] | None = None, once_more: bool = False) -> bool:
         """Whether this step is one of those: its own mini-batch is to be tried too, as each that is larger than before.
 
-        Raises ModelError for a module that does not treat items one by one any more.
+        ``now``: what module and criterion are. Raises ModelError for a module that does not treat items one by one any
+        more.
         """
-        made, now = _made_of(self._module), self._watched()
-        changed = now.changed(self._known, {id(each) for each in self._module.parameters()})
+        made, known = _made_of(self._module), watched(self._module, self._criterion) if now is None else now
+        changed = self._changed(known)
         self._changes.update(changed)
         often = any(self._changes[name].bit_count() == 1 for name in changed)
         again = steps in TRIED_AGAIN or once_more or made != self._made or often
-        self._known = now
+        self._known = known
         if again:
-            new = sorted(set(self._check()) - self._unused)
-            if new:
+            if new := sorted(set(self._check()) - self._unused):
                 warnings.warn(NOISE_ALONE.format(", ".join(new)), stacklevel=5)
             self._made, self._unused = made, self._unused | set(new)
         return again
 
-    def _watched(self) -> Watched:
-        return Watched({"": self._module, "criterion": self._criterion})
+    def _changed(self, known: Sequence[Watched]) -> list[str]:
+        parameters = {id(each) for each in self._module.parameters()}
+        pairs = zip(("module", "criterion"), known, self._known, strict=True)
+        return [f"{name}.{key}" for name, now, before in pairs for key in now.changed(before, parameters)]
 
 
 def _made_of(module: nn.Module) -> list[Any]:

@@ -57,8 +57,8 @@ class PrivateStep:
     """Turns one batch into one noisy gradient; each item counts once, however the loop is written.
 
     ``grouped``: subjects are clipped, not items. ``release`` is called with each step's whole clipped sum (P,), and
-    returns the gradient that the optimiser sees; ``try_out`` before each forward pass: it tries the model again at a
-    few steps, and says whether the batch is to be tried too.
+    returns the gradient that the optimiser sees; ``try_out`` before each forward pass, with what module and criterion
+    are: it tries the model again at a few steps, and says whether the batch is to be tried too.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PrivateStep:
         grouped: bool,
         clip_norm: float,
         release: Callable[[Tensor], Tensor],
-        try_out: Callable[[], bool],
+        try_out: Callable[[Sequence[Watched]], bool],
     ) -> None:
         self.engine, self.grouped, self.clip_norm = engine, grouped, clip_norm
         self._release, self._try_out, self._running = release, try_out, False
@@ -110,7 +110,7 @@ class PrivateStep:
             )
         self._draw, self._batch = draw, tensors_in(batch)
         self._loaded = [each._version for each in self._batch]
-        self._settings, self._read = self._module_now(), Watched(self._criterion)
+        self._settings, self._read = self._watched()
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -123,12 +123,12 @@ class PrivateStep:
             )
         check_processes(DistributedDataParallel._active_ddp_module)
         self._check_trained_as_made()
-        self._settings.check("the module as it was when its batch was drawn", _MODULES_REMEDY)
-        self._check_criterion()
+        module = self._settings.check("the module as it was when its batch was drawn", _MODULES_REMEDY)
+        now = module, self._check_criterion()
         self._check_loaded(inputs, "inputs")
         self._check_flags(sorted(inputs.named), "arguments", ())
         largest = max(self._draw.parts, key=lambda part: part.grouping.runs[-1].items.stop)
-        self._tried = self._try_out() or is_larger(self.engine, largest.grouping.runs[-1].items.stop)
+        self._tried = self._try_out(now) or is_larger(self.engine, largest.grouping.runs[-1].items.stop)
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
             if self._tried:
@@ -138,19 +138,18 @@ class PrivateStep:
                 self._passes = [_Pass(self._draw.parts[0], tape)]
             else:
                 output = self._in_parts(inputs, self._draw.parts)
-                self._settings = self._module_now()
+                self._settings, _ = self._watched()
         self._output, self._read = output, Watched(self._criterion)  # the engine's own calls may have changed it
         self._own = [each for each in tensors_in(output) if each.requires_grad]
         self._versions = [each._version for each in self._own]
         return output
 
-    def _module_now(self) -> Watched:
-        model = self.engine.flat.model
-        return Watched({"": model, "hooks": _hooks(model)})
+    def _watched(self) -> tuple[Watched, Watched]:
+        return watched(self.engine.flat.model, self._criterion)
 
-    def _check_criterion(self) -> None:
+    def _check_criterion(self) -> Watched:
         remedy = "it may have been read from the items. Change it before a batch is drawn, or weigh items alone."
-        self._read.check("the criterion as it was when its batch was drawn", remedy)
+        return self._read.check("the criterion as it was when its batch was drawn", remedy)
 
     def _in_parts(self, inputs: Call, parts: tuple[Part, ...]) -> Any:
         """The output without a graph; :meth:`backward` runs each part again, with the same draws."""
@@ -448,6 +447,11 @@ class PrivateModule(nn.Module):
         raise PrivacyError(
             "A private model cannot be pickled or copied: it belongs to its engine. Save or copy model.module."
         )
+
+
+def watched(module: nn.Module, criterion: Any) -> tuple[Watched, Watched]:
+    """What a loop may change of the module, its hooks included, and of the criterion."""
+    return Watched({"": module, "hooks": _hooks(module)}), Watched(criterion)
 
 
 def _hooks(model: nn.Module) -> list[Any]:

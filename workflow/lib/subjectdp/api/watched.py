@@ -30,10 +30,12 @@ class Watched:
         self._alive = dict[int, Any]()  # kept: identities are of what is there
         self._add("", owner)
 
-    def check(self, expected_: str, remedy: str) -> None:
-        """Raises PrivacyError that names what has been changed, if anything has."""
-        if changed := Watched(self.owner).changed(self):
+    def check(self, expected_: str, remedy: str) -> "Watched":
+        """What is there now. Raises PrivacyError that names what has been changed, if anything has."""
+        now = Watched(self.owner)
+        if changed := now.changed(self):
             raise PrivacyError(f"Expected {expected_}, {min(changed)!r} was changed since: {remedy}")
+        return now
 
     def changed(self, before: "Watched", apart: Collection[int] = ()) -> set[str]:
         """The names of what is another than before; ``apart``: identities of tensors that are not looked at."""

@@ -20,7 +20,7 @@ from subjectdp.accounting.statements import (
     sound_statement,
     stated_epsilons,
 )
-from subjectdp.plan.plan import Mechanism, NoiseDistribution, NoiseSource, SamplingMethod
+from subjectdp.plan.plan import Clipping, Mechanism, NoiseDistribution, NoiseSource, SamplingMethod
 
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
 
@@ -122,6 +122,19 @@ def test_the_report_says_what_an_item_is() -> None:
     drawn = plan(sound(plans.SUBJECT_SAMPLING), 4.0, rounds=1, sampling=SUBJECTS)
     said = privacy_statements(drawn, over_rounds=False, items=ItemFacts(copies=2))
     assert f"is {said['sound']['item']['epsilon']:.4g}" in said["items"][0]  # one of them may turn its subject's part
+
+
+def test_copies_of_an_item_may_turn_a_clipped_mean() -> None:
+    """Two of a subject's eight items: if any is drawn beside the others, the subject's mean may reverse, by 2C."""
+    clipped = replace(sound(plans.CAPPED), clipping=Clipping.PER_SUBJECT)
+    run = plan(clipped, 6.0, rounds=20, steps=1, q=0.1, items=25_000)
+    said = privacy_statements(run, over_rounds=False, items=ItemFacts(copies=2))
+    step = dp_event.PoissonSampledDpEvent(1 - 0.9**2, dp_event.GaussianDpEvent(3.0))
+    accountant = PLDAccountant(value_discretization_interval=1e-4).compose(step, 20)
+    assert f"epsilon is {accountant.get_epsilon(plans.DELTA):.3g}" in said["items"][0]
+    assert accountant.get_epsilon(plans.DELTA) > said["sound"]["item"]["epsilon"]
+    fixed = replace(run, settings=replace(run.settings, sampling=plans.FIXED))
+    assert "no epsilon holds" in privacy_statements(fixed, over_rounds=False, items=ItemFacts(copies=2))["items"][0]
 
 
 def test_the_report_says_what_noise_is_drawn_from() -> None:

@@ -280,7 +280,8 @@ def _local_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, se
         return [merged(map(run, held)) for held in _held_by_people(plan, silos)]
     if not several:
         return [(run(silo),) for silo in maximal(silos)]
-    return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)
+    integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
+    return composed_silos(silos, plan.silos_per_subject, run, None if integers else plan.settings.delta)
 
 
 def _drawn_rounds(plan: PrivacyPlan) -> bool:
@@ -324,7 +325,7 @@ def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
 
 def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise.
-    Where silos take turns, all are taken to be as bad as the worst, and choices differ by how many of them meet."""
+    Where only some take part, all are taken to be as bad as the worst, and choices differ by how many of them meet."""
     sigma = least_noise([silo.schedule for silo in silos]) * noise_copies(plan)
     count, together = plan.silos_per_subject, participants(plan)
     sums: list[list[tuple[tuple[SiloRun, ...], int]]]
@@ -334,7 +335,9 @@ def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, s
         choices = _held_by_people(plan, silos) if plan.people else worst_case_silos(silos, count)
         sums = [[(held, plan.rounds)] for held in choices]
     else:
-        meetings = meetings_in_turn(len(silos), together, plan.rounds, count)
+        meetings = [[(min(count, together), plan.rounds)]]  # whatever is drawn
+        if plan.settings.silo_choice is SiloChoice.IN_TURN:
+            meetings = meetings_in_turn(len(silos), together, plan.rounds, count)
         sums = [[((worst_of(silos),) * met, rounds) for met, rounds in each] for each in meetings]
 
     def summed(held: tuple[SiloRun, ...], rounds: int) -> MixtureSteps:

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from subjectdp.accounting.published import group_noise, group_table, group_targe
 from subjectdp.accounting.sound import averaged_noise, typical_group_size, unit_epsilon
 from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import PrivacyError
+from subjectdp.io.kept import kept_in
 from subjectdp.plan.plan import Accountant, Horizontal, Mechanism, PrivacyPlan, SamplingMethod
 from subjectdp.plan.rules import executed_rounds
 
@@ -185,21 +187,27 @@ def test_sound_refuses_data_dependent_noise_and_divisor() -> None:
 # --- cache and serialisation --------------------------------------------------------------------------------------
 
 
-def test_calibrations_are_cached_and_a_broken_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = settings(cache_dir=str(tmp_path), rounds=7)
+def test_calibrations_are_kept_and_a_broken_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.forget()
-    first = make_plan(plans.HIGRAD_V3, facts(), chosen)
-    (file,) = tmp_path.glob("*.json")
-    whole, noise = file.read_text(), first.silos[0].noise_multiplier
-    assert repr(noise) in whole
-    for damaged in ("{", "", "[]", whole.replace(repr(noise), repr(noise / 2)), whole.replace('"sha256"', '"sha"')):
-        file.write_text(damaged)
+    make = partial(make_plan, plans.HIGRAD_V3, facts(), settings(rounds=7))
+    with kept_in(tmp_path):
+        first = make()
+        (file,) = tmp_path.glob("*.json")
+        whole, noise = file.read_text(), first.silos[0].noise_multiplier
+        assert repr(noise) in whole
+        for damaged in ("{", "", "[]", whole.replace(repr(noise), repr(noise / 2)), whole.replace('"sha256"', '"sha"')):
+            file.write_text(damaged)
+            cache.forget()
+            assert make() == first
+            assert json.loads(file.read_text())["value"] == noise
+    cache.forget()
+    file.unlink()
+    assert make() == first and not [*tmp_path.iterdir()], "kept for as long as it is asked for"
+    with kept_in(tmp_path):
+        assert make() == first, "what the process remembers is kept as well"
         cache.forget()
-        assert make_plan(plans.HIGRAD_V3, facts(), chosen) == first
-        assert json.loads(file.read_text())["value"] == noise
-    cache.forget()
-    monkeypatch.setattr("subjectdp.accounting.published.calibrate_noise_multiplier", pytest.fail)  # if asked
-    assert make_plan(plans.HIGRAD_V3, facts(), chosen) == first
+        monkeypatch.setattr("subjectdp.accounting.published.calibrate_noise_multiplier", pytest.fail)  # if asked
+        assert make() == first
 
 
 def test_delta_that_underflows_in_the_group_rule() -> None:

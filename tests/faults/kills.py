@@ -18,6 +18,7 @@ import torch
 
 from faults.workspace import NotRecovered, wait_until
 from subjectdp.io.job_log import job_log
+from subjectdp.io.kept import kept_in
 from subjectdp.training.run import train_run
 from training import small_world
 from training.small_world import outcome
@@ -75,8 +76,8 @@ def _fork(data: tuple[Path, Path], run: Path) -> int:
     if child != 0:
         return child
     try:
-        with job_log(run.with_suffix(".log")):
-            train_run(CONFIG, *data, run, run.parent / "cache")
+        with job_log(run.with_suffix(".log")), kept_in(run.parent / "cache"):
+            train_run(CONFIG, *data, run)
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)

@@ -15,6 +15,7 @@ from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content, subjects_in_order
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
+from subjectdp.io.kept import kept_in
 from subjectdp.training import federation as federation_module
 from subjectdp.training.run import train_run
 
@@ -58,7 +59,8 @@ def build(folder: Path, run: dict[str, Any]) -> tuple[Path, Path]:
 def train(folder: Path, name: str, run: dict[str, Any], report: Callable[[str], None] = lambda line: None) -> Path:
     """A run on the data set of ``folder``; returns the folder of its results."""
     prepared, partition = build(folder, run)
-    train_run(run, prepared, partition, folder / name, folder / "cache", report)
+    with kept_in(folder / "cache"):
+        train_run(run, prepared, partition, folder / name, report)
     return folder / name
 
 

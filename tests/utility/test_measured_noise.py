@@ -37,7 +37,7 @@ def config(algorithm: str, **subject: Any) -> dict[str, Any]:
 
 def measured(folder: Path, runs: list[dict[str, Any]]) -> pd.DataFrame:
     jobs = [(run, *small_world.build(folder, run)) for run in runs]
-    return write_noise(jobs, folder / "noise.parquet", folder / "cache")
+    return write_noise(jobs, folder / "noise.parquet")
 
 
 @pytest.fixture(scope="module")

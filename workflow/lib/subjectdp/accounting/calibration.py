@@ -16,6 +16,7 @@ from subjectdp.accounting.epsilon import FINAL, SEARCH, epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.io import atomic
+from subjectdp.io.kept import kept_folder
 from subjectdp.plan.rules import LEAST_NOISE, MOST_NOISE
 
 _ENOUGH = 0.999  # ε(σ) must lie in [0.999, 1] times the target
@@ -163,12 +164,13 @@ def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Callable[[], Any]) -> Any:
-    """The stored result for these inputs, or ``compute()`` (JSON-able), stored with its hash in place of any other
-    file."""
+def cached(kind: str, inputs: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+    """The result for these inputs that is stored (``io.kept``), or ``compute()`` (JSON-able), stored with its hash in
+    place of any other file."""
     record = {"kind": kind, "inputs": inputs, "versions": versions()}
     key = _hash({**record, "revision": REVISION})
-    file = None if folder is None else Path(folder) / f"{key[:32]}.json"
+    folder = kept_folder()
+    file = None if folder is None else folder / f"{key[:32]}.json"
     stored = None if file is None else _load(file, inputs)
     if key not in _memory:
         _memory[key] = compute() if stored is None else stored

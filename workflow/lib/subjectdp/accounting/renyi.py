@@ -293,7 +293,7 @@ INTEGER_BOUND_ORDERS = NEAR_ONE + INTEGER_ORDERS
 def integer_bounds(sigma: float, shift: Shift) -> Floats:
     """Bounds that hold for integer noise on one step's Rényi divergence, at the ``INTEGER_BOUND_ORDERS``."""
     if isinstance(shift, Joined):
-        return np.max([steps * integer_bounds(sigma * ratio, part) for ratio, steps, part in shift.parts], axis=0)
+        return np.asarray(np.max([n * integer_bounds(sigma * r, part) for r, n, part in shift.parts], axis=0))
     near, whole = divergences_near_one(sigma, shift), integer_divergences(sigma, shift, INTEGER_ORDERS)
     return np.concatenate([near, whole])
 

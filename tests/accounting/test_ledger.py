@@ -1,5 +1,6 @@
 """Several runs together, against closed forms and against one run with all their steps."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -108,6 +109,12 @@ def test_many_choices_of_silos_become_the_worst_silo() -> None:
     assert composed_epsilon(entries(uneven), ITEM, False, DELTA) == pytest.approx(alone, rel=1e-9)
     together = composed_epsilon(entries(uneven, uneven, uneven), ITEM, False, DELTA)
     assert alone < together <= bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seeds", ["", "seed 0"])
+@pytest.mark.parametrize("make", [release, sampled])
+def test_nothing_holds_together_with_a_run_without_noise(make: Any, seeds: str) -> None:
+    assert composed_epsilon(entries(make(2.0), make(0.0), seeds=seeds, partition="one"), ITEM, False, DELTA) == math.inf
 
 
 # --- one of several runs, chosen privately: against dp-accounting's own accountant -----------------------------------

@@ -17,10 +17,11 @@ from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.published import group_noise, group_table, group_target, published_epsilon
 from subjectdp.accounting.sound import averaged_noise, typical_group_size, unit_epsilon
+from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import PrivacyError
 from subjectdp.io.kept import kept_in
-from subjectdp.plan.plan import Accountant, Horizontal, Mechanism, PrivacyPlan, SamplingMethod
+from subjectdp.plan.plan import Accountant, Horizontal, Mechanism, PrivacyPlan, SamplingMethod, SiloChoice
 from subjectdp.plan.rules import executed_rounds
 
 approx = pytest.approx
@@ -182,6 +183,29 @@ def test_sound_refuses_data_dependent_noise_and_divisor() -> None:
         make_plan(plans.LOCAL_GROUP, facts(), settings(mode=plans.SOUND))
     with pytest.raises(PrivacyError, match="divisor"):
         make_plan(plans.HIGRAD_V3, facts(), settings(mode=plans.SOUND))
+
+
+@pytest.mark.parametrize("choice", [None, *SiloChoice])
+def test_a_plan_without_noise_states_no_epsilon(choice: SiloChoice | None) -> None:
+    """At silos none of which is the worst in every respect, which are compared by their noise where there is some."""
+    some = {} if choice is None else {"silos_per_round": 4, "silo_choice": choice}
+    unlike = replace(facts(cap=2, held=4), items=tuple(range(3_000, 27_000, 1_500)))
+    made = make_plan(sound(plans.LOCAL_ITEM), unlike, settings(mode=plans.SOUND, noise_multiplier=0, **some))
+    for record in privacy_statements(made)["sound"].values():
+        assert (record["epsilon"], record["reason"]) == (None, "the run adds no noise")
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1000.0, 1e-5), (0.1, 1e-15)])
+def test_v3s_bound_on_noise_at_its_ends(epsilon: float, delta: float) -> None:
+    """It asks for nothing at a large ε, and for more noise than any other rule at a small δ."""
+    made = make_plan(plans.USER_LDP_V3, facts(), settings(epsilon=epsilon, delta=delta))
+    plain = make_plan(plans.USER_LDP, facts(), settings(epsilon=epsilon, delta=delta))
+    printed = 0.0 if epsilon > 700 else 1 / (math.sqrt(2 * math.pi) * epsilon * delta * math.exp(epsilon))
+    assert made.silos[0].noise_multiplier == approx(max(printed, plain.silos[0].noise_multiplier))
+    stated = privacy_statements(made)
+    assert stated["as_published"]["epsilon"] <= epsilon * (1 + 1e-9)
+    mu, silo = 2 * math.sqrt(25 * 50) / made.silos[0].noise_multiplier, stated["sound"]["silo"]
+    assert silo["mu_gdp"] == approx(mu, rel=1e-6)
 
 
 # --- cache and serialisation --------------------------------------------------------------------------------------

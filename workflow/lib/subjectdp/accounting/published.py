@@ -36,6 +36,7 @@ EXACT_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi
 _LADDER = 1.1
 _FEW_SILOS = 64  # different ones, that are calibrated one by one
 _SMALLEST_LOG_DELTA = math.log(1e-12)
+_LARGEST_EXPONENT = 600.0  # e to it is still a floating-point number, and so is that times a δ
 
 
 def published_loss(
@@ -81,6 +82,8 @@ def noise_of_each(losses: Sequence[PrivacyLoss], settings: PlanSettings) -> list
 
 def local_noise_bound(epsilon: float, delta: float) -> float:
     """The smallest float above 1/(√(2π)·ε·δ·e^ε), which v3's Theorem 3.11 asks of σ besides Theorem 3.10."""
+    if epsilon > _LARGEST_EXPONENT:
+        return 0.0  # far below the least noise that a calibration gives
     return math.nextafter(1 / (math.sqrt(2 * math.pi) * epsilon * delta * math.exp(epsilon)), math.inf)
 
 

@@ -18,6 +18,7 @@ from subjectdp.accounting.events import (
     Turned,
     known_coin,
     merged,
+    sampled_gaussian,
     subject_sampling_probability,
     unit_shift,
     update_shift,
@@ -64,6 +65,8 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
+    if least_noise(plan.silos) == 0.0:  # as the settings may ask for: nothing is divided by it
+        return [(MixtureSteps(0.0, sampled_gaussian(1.0), plan.rounds),)]
     summed = noise_is_summed(plan)
     if plan.mechanism.shared_budget:
         shift = _budget_shift(plan, unit, every_silo)

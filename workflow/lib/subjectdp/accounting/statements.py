@@ -13,7 +13,6 @@ from subjectdp.accounting.epsilon import FINAL, SEARCH
 from subjectdp.accounting.events import PrivacyLoss, recorded, recorded_event
 from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.accounting.make_plan import with_noise_multipliers
-from subjectdp.accounting.privacy_report import report_text
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     Accountant,
@@ -402,8 +401,3 @@ def _over_rounds(plan: PrivacyPlan) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def privacy_report_text(plan: PrivacyPlan, statements: dict[str, Any] | None = None) -> str:
-    """The privacy report: the statements as text."""
-    return report_text(plan, privacy_statements(plan) if statements is None else statements)

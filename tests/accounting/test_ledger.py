@@ -128,6 +128,7 @@ def selection(distribution: Any = "poisson", mean: float = 3.0, noise: float = 5
     ("chosen", "told"),
     [
         (("geometric", 0.9), "mean to be at least 1"),
+        (("poisson", 0.5), "mean to be at least 1"),
         (("poisson", 3.0, 0.0), "score_noise"),
         (("uniform",), "distribution"),
     ],

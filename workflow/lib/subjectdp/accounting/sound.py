@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
-from typing import Any
 
 import numpy as np
 
@@ -200,21 +199,16 @@ def averaged_noise(plan: PrivacyPlan) -> float:
     return math.hypot(*means) / len(silos)
 
 
-def _stats() -> Any:
-    """scipy.stats takes half a second to load."""
-    from scipy import stats
-
-    return stats
-
-
 @lru_cache(maxsize=256)
 def typical_group_size(schedule: SiloSchedule) -> int:
     """The most frequent largest group of a Poisson mini-batch: P(max ≤ z) = P(Bin(k̄, q) ≤ z)^subjects.
     k̄ is the mean number of items of a subject at the silo, between its integer neighbours."""
+    from scipy import stats  # here: it takes half a second to load
+
     mean, q = schedule.items / max(1, schedule.subjects), schedule.sampling_probability
     low, share = math.floor(mean), mean - math.floor(mean)
     sizes = np.arange(schedule.max_items_per_subject + 1)
-    one, other = (_stats().binom.logcdf(sizes, n, q) for n in (low, low + 1))
+    one, other = (stats.binom.logcdf(sizes, n, q) for n in (low, low + 1))
     rest = share * other if share > 0 else 0.0  # 0 times log 0 is no number
     below = np.exp(schedule.subjects * ((1 - share) * one + rest))
     return max(1, int(np.argmax(np.diff(below, prepend=0.0))))

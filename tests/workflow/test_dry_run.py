@@ -58,6 +58,23 @@ def test_the_default_scenario_does_not_shine_through_another(project, tmp_path):
     assert jobs["train"] == 1 and not figures_of(jobs)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "alpha", "made"),
+    [("subject_release", 1, True), ("subject_release", 16, False), ("local_item_dp", 1, False)],
+)
+def test_a_lead_is_a_table_where_there_may_be_one(project, tmp_path, algorithm, alpha, made):
+    """It refuses runs without SubjectRelease, at the end of all training."""
+    run = {
+        "privacy": {"mode": "sound"},
+        "partition": {"distribution": "power", "alpha": alpha},
+        "training": {"batch_size": 16, "local_steps": 1},
+        "algorithm": algorithm,
+    }
+    file = write_scenario(tmp_path, {"name": "leading", "run": run, "figures": ["beyond_epsilon"]})
+    jobs = job_counts(project.snakemake("-n", "-q", "rules", "--configfile", file).stdout)
+    assert jobs["figure_beyond_epsilon"] == 1 and ("leads" in jobs) == made
+
+
 def test_a_figure_is_a_target_of_its_own(project):
     jobs = job_counts(project.snakemake("figure1", "-n", "-q", "rules").stdout)
     assert figures_of(jobs) == {"figure1"}

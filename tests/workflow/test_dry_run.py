@@ -75,6 +75,17 @@ def test_a_lead_is_a_table_where_there_may_be_one(project, tmp_path, algorithm, 
     assert jobs["figure_beyond_epsilon"] == 1 and ("leads" in jobs) == made
 
 
+def test_the_noise_of_sound_runs_alone_is_measured(project, tmp_path):
+    """The figure says that it is sound; a run as published before it would stand in its place."""
+    claims = {"algorithm": ["local_item_dp", "user_ldp"]}
+    sound = {"algorithm": "local_item_dp", "privacy.mode": "sound", "partition.silos": 3}
+    content = {"run": {"training": {"batch_size": 16, "local_steps": 1}}, "figures": ["beyond_noise"]}
+    for name, sweep, partitions in (("claims", [claims], None), ("both", [claims, sound], 1)):
+        file = write_scenario(tmp_path, {**content, "name": name, "sweep": sweep})
+        printed = project.snakemake(f"results/{name}/noise.parquet", "-n", "-q", "rules", "--configfile", file).stdout
+        assert job_counts(printed).get("partition") == partitions
+
+
 def test_a_figure_is_a_target_of_its_own(project):
     jobs = job_counts(project.snakemake("figure1", "-n", "-q", "rules").stdout)
     assert figures_of(jobs) == {"figure1"}

@@ -47,6 +47,8 @@ def write_noise(
     rows = []
     for config, prepared_folder, partition_folder in runs:
         run = load_run(config)
+        if run.privacy.mode != AccountingMode.SOUND:
+            raise expected(f"privacy.mode of {run.run_id}", run.privacy.mode, "sound, as the figure says", DataError)
         prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
         for schedule in (SCENARIO, PAPERS):
             rows.append(_row(run, schedule, prepared, partition))

@@ -12,6 +12,7 @@ from opacus.accountants.utils import get_noise_multiplier
 from accounting import plans
 from accounting.plans import facts, plan, settings, sound
 from subjectdp.accounting import calibration as cache
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.make_plan import make_plan
@@ -20,7 +21,6 @@ from subjectdp.accounting.sound import averaged_noise, typical_group_size, unit_
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import PrivacyError
-from subjectdp.io.kept import kept_in
 from subjectdp.plan.plan import Accountant, Horizontal, Mechanism, PrivacyPlan, SamplingMethod, SiloChoice
 from subjectdp.plan.rules import executed_rounds
 

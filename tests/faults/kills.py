@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from faults.workspace import NotRecovered, wait_until
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.io.job_log import job_log
-from subjectdp.io.kept import kept_in
 from subjectdp.training.run import train_run
 from training import small_world
 from training.small_world import outcome

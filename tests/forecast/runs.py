@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp import places
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import merge
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
-from subjectdp.io.kept import kept_in
 from subjectdp.training.run import train_run
 from training import small_world
 

@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from benchmarks import strokes
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.config.sections import DataConfig, EmbeddedConfig
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.shakespeare import VOCABULARY, encode, text_content
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ModelError
-from subjectdp.io.kept import kept_in
 from subjectdp.models.build import build_model
 from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, EnglishNet
 from subjectdp.models.fixed import fixed_features

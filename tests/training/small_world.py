@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from torch import nn
 
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content, subjects_in_order
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
-from subjectdp.io.kept import kept_in
 from subjectdp.training import federation as federation_module
 from subjectdp.training.run import train_run
 

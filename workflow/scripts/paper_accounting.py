@@ -1,8 +1,8 @@
 """Computes claimed and sound ε at the papers' own settings."""
 
 import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.io.job_log import job_log
-from subjectdp.io.kept import kept_in
 from subjectdp.report.paper_accounting import write_paper_accounting
 from subjectdp.report.targets import read_targets
 

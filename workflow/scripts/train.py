@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.io.job_log import job_log
-from subjectdp.io.kept import kept_in
 from subjectdp.training.run import train_run
 
 # The log is the run's own progress.log, which a resumed run continues and train_run writes its report to.

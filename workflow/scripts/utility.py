@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.io.job_log import job_log
-from subjectdp.io.kept import kept_in
 from subjectdp.utility.excess_loss import write_utility
 
 with job_log(snakemake.log[0]), kept_in(snakemake.params.cache):

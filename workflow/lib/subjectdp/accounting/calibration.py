@@ -3,7 +3,9 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +18,6 @@ from subjectdp.accounting.epsilon import FINAL, SEARCH, epsilon_of
 from subjectdp.accounting.events import PrivacyLoss, with_noise
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.io import atomic
-from subjectdp.io.kept import kept_folder
 from subjectdp.plan.rules import LEAST_NOISE, MOST_NOISE
 
 _ENOUGH = 0.999  # ε(σ) must lie in [0.999, 1] times the target
@@ -148,6 +149,21 @@ class _Search:
         return sigma * math.exp(min(50.0, (math.log(_AIM * self.epsilon) - math.log(reached)) / slope))
 
 
+_FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
+kept_folder = _FOLDER.get
+"""Where this process keeps what is costly to compute, calibrations and fixed features; None: nowhere."""
+
+
+@contextmanager
+def kept_in(folder: Path | str) -> Iterator[None]:
+    """What is computed meanwhile is kept in ``folder``, and taken from there if it is there already."""
+    before = _FOLDER.set(Path(folder))
+    try:
+        yield
+    finally:
+        _FOLDER.reset(before)
+
+
 REVISION = 1  # raise when a calibration's result changes for the same inputs
 _memory: dict[str, Any] = {}
 
@@ -165,8 +181,8 @@ def _hash(content: Any) -> str:
 
 
 def cached(kind: str, inputs: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-    """The result for these inputs that is stored (``io.kept``), or ``compute()`` (JSON-able), stored with its hash in
-    place of any other file."""
+    """The stored result for these inputs, or ``compute()`` (JSON-able), stored with its hash in place of any other
+    file, where results are kept (:func:`kept_in`)."""
     record = {"kind": kind, "inputs": inputs, "versions": versions()}
     key = _hash({**record, "revision": REVISION})
     folder = kept_folder()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.plan_run import plan_from_dict, plan_run
 from subjectdp.accounting.statements import ItemFacts, condition, privacy_statements
@@ -16,7 +17,6 @@ from subjectdp.config.scenario import load_scenario
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number
 from subjectdp.io.atomic import SEAL, is_intact
-from subjectdp.io.kept import kept_in
 from subjectdp.io.printing import print_json, print_table
 from subjectdp.places import STATEMENT_SUFFIXES, calibration_cache_dir
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit

@@ -18,6 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.config.messages import validated
 from subjectdp.config.run import RunConfig, load_run
@@ -37,7 +38,6 @@ from subjectdp.federation.proposal import (
     unpack,
 )
 from subjectdp.federation.site import all_addresses
-from subjectdp.io.kept import kept_in
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.places import calibration_cache_dir
 from subjectdp.plan.plan import Count, NoiseDistribution, NoiseSource, Positive

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from subjectdp import places
-from subjectdp.accounting.calibration import cached
+from subjectdp.accounting.calibration import cached, kept_in
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import condition, stated_epsilons
 from subjectdp.config.fingerprint import fingerprint
@@ -26,7 +26,6 @@ from subjectdp.errors import SubjectDPError, expected
 from subjectdp.forecast import before_start
 from subjectdp.forecast.before_start import figures_to_mend
 from subjectdp.io.atomic import write_frame, write_text
-from subjectdp.io.kept import kept_in
 from subjectdp.io.printing import table_lines
 from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, run_label

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subjectdp.accounting.calibration import kept_folder
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.base import RoundRule
 from subjectdp.algorithms.registry import algorithm
@@ -29,7 +30,6 @@ from subjectdp.engine.clipping import ClippingEngine, cross_entropy, squared_err
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values, tried_positions
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected
-from subjectdp.io.kept import kept_folder
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import model_parameters
 from subjectdp.models.fixed import fixed_features
@@ -180,9 +180,9 @@ def read_inputs(config: Mapping[str, Any], prepared_folder: Path | str, partitio
 def make_federation(inputs: RunInputs, device: torch.device) -> Federation:
     """Builds model, engine and items on the device, and tries the model on one item and on a few.
 
-    A model's fixed features are kept for other runs (``io.kept``). Raises ModelError for a model that does not fit the
-    data or mixes items, ConfigError or PrivacyError for an optimiser or noise that does not fit the plan, or secure
-    noise without a secret.
+    A model's fixed features are kept as calibrations are. Raises ModelError for a model that does not fit the data or
+    mixes items, ConfigError or PrivacyError for an optimiser or noise that does not fit the plan, or secure noise
+    without a secret.
     """
     run, plan, partition, prepared = inputs.run, inputs.plan, inputs.partition, inputs.prepared
     secure = plan.settings.noise_source is NoiseSource.SECURE

@@ -108,7 +108,7 @@ def _all_seeds(part: pd.DataFrame) -> float:
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     places = {"dataset": datasets_in_order(table["dataset"]).index, "label": in_order(table["label"]).index}
     columns = {name: table[name].map(place) for name, place in places.items()}
-    keys = table.assign(mode=table["mode"].fillna(""), **columns)
+    keys = table.assign(mode=table["mode"].astype(object).fillna(""), **columns)
     order = ["dataset", "label", "alpha", "silos_per_subject", "subjects", "mode", "epsilon"]
     return table.loc[keys.sort_values(order).index].reset_index(drop=True)
 

@@ -1,20 +1,34 @@
 """Several runs together, against closed forms and against one run with all their steps."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from dp_accounting import dp_event
-from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp import RdpAccountant, compute_epsilon
+from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
 
-from accounting.plans import DELTA, FED_AVG, HIGRAD_V3, ITEM, LOCAL_ITEM, RELEASE, SUBJECT, plan
+from accounting.plans import (
+    DELTA,
+    FED_AVG,
+    HIGRAD_V3,
+    ITEM,
+    LOCAL_ITEM,
+    RELEASE,
+    SUBJECT,
+    SUBJECT_SAMPLING,
+    plan,
+    sound,
+)
 from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.private_selection import SHAPES, PrivateSelection, selection_curve
 from subjectdp.accounting.renyi import ORDERS
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.plan.plan import Mechanism, PrivacyPlan, SamplingMethod
+from subjectdp.plan.plan import Mechanism, PrivacyPlan, SamplingMethod, SiloChoice
 
 
 def release(noise: float = 10.0, rounds: int = 20) -> PrivacyPlan:
@@ -97,6 +111,12 @@ def test_many_choices_of_silos_become_the_worst_silo() -> None:
     assert alone < together <= bound * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("seeds", ["", "seed 0"])
+@pytest.mark.parametrize("make", [release, sampled])
+def test_nothing_holds_together_with_a_run_without_noise(make: Any, seeds: str) -> None:
+    assert composed_epsilon(entries(make(2.0), make(0.0), seeds=seeds, partition="one"), ITEM, False, DELTA) == math.inf
+
+
 # --- one of several runs, chosen privately: against dp-accounting's own accountant -----------------------------------
 
 
@@ -108,6 +128,7 @@ def selection(distribution: Any = "poisson", mean: float = 3.0, noise: float = 5
     ("chosen", "told"),
     [
         (("geometric", 0.9), "mean to be at least 1"),
+        (("poisson", 0.5), "mean to be at least 1"),
         (("poisson", 3.0, 0.0), "score_noise"),
         (("uniform",), "distribution"),
     ],
@@ -156,3 +177,16 @@ def test_sampled_items_agree_with_dp_accounting() -> None:
 def test_the_worst_setting_counts_drawn_or_not() -> None:
     both = selected_epsilon([release(10.0), release(4.0)], selection())
     assert both == pytest.approx(selected_epsilon([release(4.0)], selection()), rel=1e-12)
+
+
+def test_all_releases_of_drawn_silos_count() -> None:
+    """Two of three silos are drawn, a subject is at two: both of its silos release with 1/3, else one of them does."""
+    some = {"silos_per_round": 2, "silo_choice": SiloChoice.RANDOM, "sampling": SamplingMethod.POISSON_SUBJECTS}
+    made = plan(sound(SUBJECT_SAMPLING), 4.0, silos=3, held=2, rounds=10, steps=1, q=1.0, k=1, **some)
+    chosen, orders = selection(), np.array(ORDERS)
+    one = (orders - 1) * orders / (2 * 4.0**2)
+    training = 10 * np.logaddexp(np.log(1 / 3) + 2 * one, np.log(2 / 3) + one) / (orders - 1)
+    whole = training + orders / (2 * chosen.score_noise_multiplier**2)
+    repeated = _compute_rdp_repeat_and_select(orders, whole, chosen.mean, SHAPES[chosen.distribution])
+    expected, _ = compute_epsilon(orders, repeated, DELTA)
+    assert selected_epsilon([made], chosen) == pytest.approx(expected, rel=1e-9)

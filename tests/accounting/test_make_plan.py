@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ from opacus.accountants.utils import get_noise_multiplier
 from accounting import plans
 from accounting.plans import facts, plan, settings, sound
 from subjectdp.accounting import calibration as cache
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.published import group_noise, group_table, group_target, published_epsilon
 from subjectdp.accounting.sound import averaged_noise, typical_group_size, unit_epsilon
+from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import Accountant, Horizontal, Mechanism, PrivacyPlan, SamplingMethod
+from subjectdp.plan.plan import Accountant, Horizontal, Mechanism, PrivacyPlan, SamplingMethod, SiloChoice
 from subjectdp.plan.rules import executed_rounds
 
 approx = pytest.approx
@@ -182,24 +185,53 @@ def test_sound_refuses_data_dependent_noise_and_divisor() -> None:
         make_plan(plans.HIGRAD_V3, facts(), settings(mode=plans.SOUND))
 
 
+@pytest.mark.parametrize("choice", [None, *SiloChoice])
+def test_a_plan_without_noise_states_no_epsilon(choice: SiloChoice | None) -> None:
+    """At silos none of which is the worst in every respect, which are compared by their noise where there is some."""
+    some = {} if choice is None else {"silos_per_round": 4, "silo_choice": choice}
+    unlike = replace(facts(cap=2, held=4), items=tuple(range(3_000, 27_000, 1_500)))
+    made = make_plan(sound(plans.LOCAL_ITEM), unlike, settings(mode=plans.SOUND, noise_multiplier=0, **some))
+    for record in privacy_statements(made)["sound"].values():
+        assert (record["epsilon"], record["reason"]) == (None, "the run adds no noise")
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1000.0, 1e-5), (0.1, 1e-15)])
+def test_v3s_bound_on_noise_at_its_ends(epsilon: float, delta: float) -> None:
+    """It asks for nothing at a large ε, and for more noise than any other rule at a small δ."""
+    made = make_plan(plans.USER_LDP_V3, facts(), settings(epsilon=epsilon, delta=delta))
+    plain = make_plan(plans.USER_LDP, facts(), settings(epsilon=epsilon, delta=delta))
+    printed = 0.0 if epsilon > 700 else 1 / (math.sqrt(2 * math.pi) * epsilon * delta * math.exp(epsilon))
+    assert made.silos[0].noise_multiplier == approx(max(printed, plain.silos[0].noise_multiplier))
+    stated = privacy_statements(made)
+    assert stated["as_published"]["epsilon"] <= epsilon * (1 + 1e-9)
+    mu, silo = 2 * math.sqrt(25 * 50) / made.silos[0].noise_multiplier, stated["sound"]["silo"]
+    assert silo["mu_gdp"] == approx(mu, rel=1e-6)
+
+
 # --- cache and serialisation --------------------------------------------------------------------------------------
 
 
-def test_calibrations_are_cached_and_a_broken_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = settings(cache_dir=str(tmp_path), rounds=7)
+def test_calibrations_are_kept_and_a_broken_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.forget()
-    first = make_plan(plans.HIGRAD_V3, facts(), chosen)
-    (file,) = tmp_path.glob("*.json")
-    whole, noise = file.read_text(), first.silos[0].noise_multiplier
-    assert repr(noise) in whole
-    for damaged in ("{", "", "[]", whole.replace(repr(noise), repr(noise / 2)), whole.replace('"sha256"', '"sha"')):
-        file.write_text(damaged)
+    make = partial(make_plan, plans.HIGRAD_V3, facts(), settings(rounds=7))
+    with kept_in(tmp_path):
+        first = make()
+        (file,) = tmp_path.glob("*.json")
+        whole, noise = file.read_text(), first.silos[0].noise_multiplier
+        assert repr(noise) in whole
+        for damaged in ("{", "", "[]", whole.replace(repr(noise), repr(noise / 2)), whole.replace('"sha256"', '"sha"')):
+            file.write_text(damaged)
+            cache.forget()
+            assert make() == first
+            assert json.loads(file.read_text())["value"] == noise
+    cache.forget()
+    file.unlink()
+    assert make() == first and not [*tmp_path.iterdir()], "kept for as long as it is asked for"
+    with kept_in(tmp_path):
+        assert make() == first, "what the process remembers is kept as well"
         cache.forget()
-        assert make_plan(plans.HIGRAD_V3, facts(), chosen) == first
-        assert json.loads(file.read_text())["value"] == noise
-    cache.forget()
-    monkeypatch.setattr("subjectdp.accounting.published.calibrate_noise_multiplier", pytest.fail)  # if asked
-    assert make_plan(plans.HIGRAD_V3, facts(), chosen) == first
+        monkeypatch.setattr("subjectdp.accounting.published.calibrate_noise_multiplier", pytest.fail)  # if asked
+        assert make() == first
 
 
 def test_delta_that_underflows_in_the_group_rule() -> None:

@@ -11,18 +11,23 @@ from accounting import plans
 from accounting.plans import facts, plan, settings, sound
 from accounting.reference import composed, sampled
 from subjectdp.accounting.make_plan import make_plan
+from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.accounting.statements import (
     ItemFacts,
     epsilon_over_rounds,
-    privacy_report_text,
     privacy_statements,
     sound_statement,
     stated_epsilons,
 )
-from subjectdp.plan.plan import Mechanism, NoiseDistribution, NoiseSource, SamplingMethod
+from subjectdp.plan.plan import Clipping, Mechanism, NoiseDistribution, NoiseSource, PrivacyPlan, SamplingMethod
 
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
+
+
+def text_of(plan: PrivacyPlan) -> str:
+    return report_text(plan, privacy_statements(plan))
+
 
 KEYS = {
     *("epsilon", "epsilon_if_constant", "delta", "unit", "mu_gdp"),
@@ -41,7 +46,7 @@ def test_statements_are_json_and_complete_and_those_of_a_forecast(mechanism: Mec
     for record in statements["sound"].values():
         assert set(record) >= KEYS
         assert (record["epsilon"] is None) == (record["reason"] is not None)
-    assert "Privacy report" in privacy_report_text(made, statements)
+    assert "Privacy report" in report_text(made, statements)
     found = stated_epsilons(made)
     assert found.pop("as_published") == statements["as_published"]["epsilon"]
     assert found == {name: statements["sound"][name]["epsilon"] for name in found}
@@ -89,7 +94,13 @@ def test_an_epsilon_on_a_bound_that_was_read_from_data_is_conditional(enforced: 
     statements = privacy_statements(made, over_rounds=False)
     found = {name: record["guarantee"] for name, record in statements["sound"].items()}
     assert found == {"item": True, "subject_one_silo": guarantee, "subject": guarantee}
-    assert privacy_report_text(made, statements).count("CONDITIONAL") == (0 if enforced else 2)
+    assert report_text(made, statements).count("CONDITIONAL") == (0 if enforced else 2)
+    read = replace(plan(plans.LOCAL_ITEM, 12.0, silos=3, rounds=2, enforced=enforced), silos_bounded=False)
+    rests = [
+        line.partition("CONDITIONAL: ")[2] for line in text_of(read).splitlines() if line.startswith("  one subject")
+    ]
+    cap = [] if enforced else ["no cap is enforced"]
+    assert rests == [", ".join(cap), ", ".join([*cap, "no bound on silos"])], "at one silo, and at all of them"
     release = privacy_statements(plan(plans.RELEASE, 9.0, sampling=SUBJECTS, q=1.0, enforced=False), over_rounds=False)
     assert release["sound"]["subject"]["guarantee"] is True, "a subject is clipped as one"
 
@@ -97,11 +108,11 @@ def test_an_epsilon_on_a_bound_that_was_read_from_data_is_conditional(enforced: 
 @pytest.mark.slow
 def test_what_is_not_covered_is_said() -> None:
     """Other runs (see docs/pitfalls.md), the secrecy of the seed, and what is recorded without noise."""
-    text = privacy_report_text(plan(sound(plans.HIGRAD_V3), 12.0))
+    text = text_of(plan(sound(plans.HIGRAD_V3), 12.0))
     for words in ("other runs on these data", "the seed stays secret", "recorded beside the model without noise"):
         assert words in text
     assert "number of subjects at each silo that the plan" in text  # the divisor is made from it
-    assert "number of subjects at each silo" not in privacy_report_text(plan(sound(plans.LOCAL_GROUP), 12.0))
+    assert "number of subjects at each silo" not in text_of(plan(sound(plans.LOCAL_GROUP), 12.0))
 
 
 @pytest.mark.slow
@@ -112,7 +123,7 @@ def test_the_report_says_what_an_item_is() -> None:
     pair = replace(made, silos=(replace(made.silos[0], max_items_per_subject=2),))
     epsilon = unit_epsilon(pair, plans.SUBJECT, every_silo=False)
     assert f"epsilon is {epsilon:.4g}" in both and epsilon > statements["sound"]["item"]["epsilon"]
-    assert "What an item is" in privacy_report_text(made, statements)
+    assert "What an item is" in report_text(made, statements)
     claimed = plan(plans.LOCAL_ITEM, 1.2, rounds=4, steps=10, accountant="opacus")  # which certifies nothing
     assert both in privacy_statements(claimed, over_rounds=False, items=ItemFacts(copies=2))["items"]
     text = privacy_statements(made, over_rounds=False, items=ItemFacts(window=80))["items"]
@@ -124,12 +135,25 @@ def test_the_report_says_what_an_item_is() -> None:
     assert f"is {said['sound']['item']['epsilon']:.4g}" in said["items"][0]  # one of them may turn its subject's part
 
 
+def test_copies_of_an_item_may_turn_a_clipped_mean() -> None:
+    """Two of a subject's eight items: if any is drawn beside the others, the subject's mean may reverse, by 2C."""
+    clipped = replace(sound(plans.CAPPED), clipping=Clipping.PER_SUBJECT)
+    run = plan(clipped, 6.0, rounds=20, steps=1, q=0.1, items=25_000)
+    said = privacy_statements(run, over_rounds=False, items=ItemFacts(copies=2))
+    step = dp_event.PoissonSampledDpEvent(1 - 0.9**2, dp_event.GaussianDpEvent(3.0))
+    accountant = PLDAccountant(value_discretization_interval=1e-4).compose(step, 20)
+    assert f"epsilon is {accountant.get_epsilon(plans.DELTA):.3g}" in said["items"][0]
+    assert accountant.get_epsilon(plans.DELTA) > said["sound"]["item"]["epsilon"]
+    fixed = replace(run, settings=replace(run.settings, sampling=plans.FIXED))
+    assert "no epsilon holds" in privacy_statements(fixed, over_rounds=False, items=ItemFacts(copies=2))["items"][0]
+
+
 def test_the_report_says_what_noise_is_drawn_from() -> None:
     keyed = plan(plans.LOCAL_ITEM, 1.7)
     secure = replace(keyed, settings=replace(keyed.settings, noise_source=NoiseSource.SECURE))
-    text = privacy_report_text(keyed, privacy_statements(keyed, over_rounds=False))
+    text = report_text(keyed, privacy_statements(keyed, over_rounds=False))
     assert "NOT FOR RELEASE" in text and "the seed stays secret" in text and "63-bit seed" in text
-    text = privacy_report_text(secure, privacy_statements(secure, over_rounds=False))
+    text = report_text(secure, privacy_statements(secure, over_rounds=False))
     assert "NOT FOR RELEASE" not in text and "the seed" not in text.replace("noise_source", "")
     for words in ("256 bits of the operating system", "nobody knows the secret", "not of an exact discrete one"):
         assert words in text
@@ -139,7 +163,7 @@ def test_the_report_names_one_observer_and_one_noise() -> None:
     """Noise of a sum and an observer who sees each silo, or the other way round, would contradict each other."""
     for own in (False, True):
         run = plan(sound(plans.JOINT), 5.0, silos=4, steps=1, rounds=2, own_noise_only=own)
-        text = privacy_report_text(run, privacy_statements(run, over_rounds=False))
+        text = report_text(run, privacy_statements(run, over_rounds=False))
         assert ("its share of a sum that alone is seen" in text) is not own
         assert ("the other silos' noise is not counted" in text) is own
         assert ("sees every noisy step of every silo" in text) is own
@@ -182,7 +206,7 @@ def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
     mechanism, skellam = sound(plans.JOINT), NoiseDistribution.SKELLAM
     run = plan(mechanism, 0.6, silos=4, steps=1, rounds=40, accountant="rdp_integer", noise_distribution=skellam)
     statements = privacy_statements(run)
-    text = privacy_report_text(run, statements)
+    text = report_text(run, statements)
     assert (
         "Skellam on a grid of 16 bits, multiplier 1.2 of the sum over silos (0.6 at each of 4), in every local step"
         in text
@@ -199,7 +223,7 @@ def test_card_of_integer_noise_names_it_and_its_accountant() -> None:
 
 @pytest.mark.slow
 def test_card_says_what_is_clipped_noised_and_capped() -> None:
-    text = privacy_report_text(plan(plans.HIGRAD_V1, 2.0, silos=3, rounds=2, steps=5, enforced=False))
+    text = text_of(plan(plans.HIGRAD_V1, 2.0, silos=3, rounds=2, steps=5, enforced=False))
     for line in (
         "each item's gradient, then averaged by subject and summed, to L2 norm 1",
         "Gaussian, multiplier 2, in every local step",
@@ -209,15 +233,15 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
         "dp-accounting",
     ):
         assert line in text
-    grouped = privacy_report_text(make_plan(plans.LOCAL_GROUP, facts(silos=2), settings(noise_multiplier=2.0)))
+    grouped = text_of(make_plan(plans.LOCAL_GROUP, facts(silos=2), settings(noise_multiplier=2.0)))
     assert "multiplier 2 by the largest group of the mini-batch (data), in every local step" in grouped
-    fixed = privacy_report_text(plan(plans.LOCAL_ITEM, 3.0, rounds=2, sampling=plans.FIXED))
+    fixed = text_of(plan(plans.LOCAL_ITEM, 3.0, rounds=2, sampling=plans.FIXED))
     assert "batch size fixed" in fixed and "batches of fixed size B without replacement" in fixed
     for mechanism, where in (
         (sound(plans.CENTRAL), "sum over silos"),
         (plans.CENTRAL, "silo's average, after the division"),
     ):
-        central = privacy_report_text(
+        central = text_of(
             make_plan(mechanism, facts(silos=2), settings(mode=mechanism.mode, noise_multiplier=20.0, rounds=2))
         )
         assert where in central
@@ -231,5 +255,5 @@ def test_the_claim_stands_beside_its_value_by_pld() -> None:
     assert claim["accountant"] == "opacus" and held["accountant"] == "pld"
     assert claim["epsilon"] > 1.05 * claim["epsilon_by_pld"]
     assert claim["epsilon_by_pld"] == pytest.approx(held["epsilon"], rel=1e-6)
-    text = privacy_report_text(made, statements)
+    text = report_text(made, statements)
     assert "Opacus' RDP accountant" in text and f"epsilon {claim['epsilon_by_pld']:.4g} by privacy loss" in text

@@ -9,11 +9,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from accounting.plans import HIGRAD_V1, LOCAL_ITEM, RELEASE, SOUND, SUBJECT, facts, plan, settings, sound
+from accounting.plans import HIGRAD_V1, JOINT, LOCAL_ITEM, RELEASE, SOUND, SUBJECT, facts, plan, settings, sound
 from subjectdp.accounting import worst_case_silos
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import merged
+from subjectdp.accounting.events import Joined, MixtureSteps, Shift, merged
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import silo_loss, unit_epsilon, unit_losses
 from subjectdp.accounting.worst_case_silos import SiloRun
@@ -22,6 +23,7 @@ from subjectdp.plan.plan import (
     AccountingMode,
     FederationFacts,
     Horizontal,
+    NoiseDistribution,
     PrivacyPlan,
     PrivacyUnit,
     SamplingMethod,
@@ -43,11 +45,11 @@ def unequal(kinds: list[tuple[float, int, float]], held: int, **changes: object)
     return replace(base, silos=silos)
 
 
-def brute_force(whole: PrivacyPlan, held: int) -> float:
+def brute_force(whole: PrivacyPlan, held: int, accountant: str = "pld") -> float:
     """The largest ε over all choices of ``held`` silos, each choice composed silo by silo."""
     losses = [silo_loss(whole, silo, SUBJECT) for silo in range(len(whole.silos))]
     choices = [merged(part for loss in some for part in loss) for some in combinations(losses, held)]
-    return max(epsilon_of(choice, whole.settings.delta) for choice in choices)
+    return max(epsilon_of(choice, whole.settings.delta, accountant) for choice in choices)
 
 
 def hospitals(seed: int, silos: int, held: int) -> PrivacyPlan:
@@ -149,6 +151,28 @@ def test_a_place_is_as_bad_as_every_silo_that_may_take_it() -> None:
     whole = replace(whole, silos=tuple(replace(silo, max_items_per_subject=1) for silo in whole.silos))
     worst = brute_force(whole, 2)
     assert worst * (1 - 1e-4) <= unit_epsilon(whole, SUBJECT, every_silo=True) <= 1.3 * worst
+
+
+INTEGERS = {"noise_distribution": NoiseDistribution.SKELLAM, "accountant": "rdp_integer"}
+
+
+def test_a_place_is_as_bad_for_integer_noise() -> None:
+    """Silos whose own noise alone counts, some with few large mini-batches and some with many small ones."""
+    whole = hospitals(3, 9, 3)
+    settings = replace(whole.settings, own_noise_only=True, **INTEGERS)
+    whole = replace(whole, mechanism=sound(JOINT), settings=settings)
+    assert any(isinstance(part.shift, Joined) for part in unit_losses(whole, SUBJECT, True)[0])
+    worst = brute_force(whole, 3, "rdp_integer")
+    assert worst <= unit_epsilon(whole, SUBJECT, every_silo=True) <= 1.3 * worst
+
+
+def test_integer_noise_of_drawn_silos_counts_every_round() -> None:
+    """Two of five silos are drawn for the sum of a round: they may hold all of a subject's items in each of them."""
+    chosen = {"silos_per_round": 2, "silo_choice": SiloChoice.RANDOM, **INTEGERS}
+    made = plan(sound(JOINT), 3.0, silos=5, held=3, rounds=40, steps=1, q=0.02, k=3, **chosen)
+    shift = Shift.of(range(7), stats.binom.pmf(range(7), 6, 0.02))
+    expected = epsilon_of((MixtureSteps(3.0 * 2**0.5, shift, 40),), made.settings.delta, "rdp_integer")
+    assert unit_epsilon(made, SUBJECT, every_silo=True) == pytest.approx(expected, rel=1e-6)
 
 
 OF_SUBJECTS = replace(mechanism("local_item_dp", None, AccountingMode.SOUND), claimed_unit=PrivacyUnit.SUBJECT)

@@ -1,6 +1,5 @@
 """No two releases share their noise, and a run repeats its own."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,12 +51,6 @@ def test_releases_that_differ_in_anything_share_no_noise(what: str, monkeypatch:
         monkeypatch.setattr("subjectdp.training.federation.fingerprint", lambda *stages: "changed")
     other = first_noise(**CHANGES[what])
     assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 5 / len(one) ** 0.5
-
-
-def test_the_place_of_a_cache_changes_no_noise() -> None:
-    plan, partition = tiny.tiny_plan("local_item_dp", None, PUBLISHED, noise=1.0), tiny.tiny_partition()
-    moved = replace(plan, settings=replace(plan.settings, cache_dir="elsewhere"))
-    assert noise_name(plan, "same", partition) == noise_name(moved, "same", partition)
 
 
 def test_rounds_steps_and_silos_never_share_noise() -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long  # the whole suite of audits, and what hangs on it
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audit")
     targets = [folder / f"audit.{suffix}" for suffix in ("parquet", "csv", "json")]
-    write_suite("small", 0, generated_setup(0), folder / "cache", targets)
+    write_suite("small", 0, generated_setup(0), targets)
     return folder
 
 

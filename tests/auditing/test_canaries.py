@@ -76,11 +76,11 @@ def test_insertion_adds_exactly_the_members_items() -> None:
         assert list(subjects[len(own) :]) == list(4 + more)
 
 
-def test_the_plan_does_not_depend_on_who_takes_part(tmp_path: Path) -> None:
+def test_the_plan_does_not_depend_on_who_takes_part() -> None:
     setup = generated_setup(2, subjects=40)
     canaries = Canaries(30, 8, (0,), 0, "plan")
     declared = mechanism("higrad_avg_dp", "v3", AccountingMode.SOUND)
-    settings = cases.plan_settings(AccountingMode.SOUND, 5, 2, tmp_path, 20)
+    settings = cases.plan_settings(AccountingMode.SOUND, 5, 2, 20)
     few, many = (plan_with_canaries(declared, setup, canaries, settings, n) for n in (3, 25))
     assert many.silos[0].items - few.silos[0].items == 22 * 8
     assert replace(few.silos[0], items=0) == replace(many.silos[0], items=0)
@@ -96,7 +96,7 @@ def test_a_prepared_data_set_is_a_stage(tmp_path: Path) -> None:
     assert setup.partition.silos == 3 and not setup.synthetic
     size = TrainingSize(60, 30, 9, 2, 0.1)
     audited = mechanism("higrad_avg_dp", "v1", AccountingMode.AS_PUBLISHED)
-    finding = audit_one_run(audited, PrivacyUnit.SUBJECT, setup, size, 0, tmp_path / "cache")
+    finding = audit_one_run(audited, PrivacyUnit.SUBJECT, setup, size, 0)
     assert finding.setting == "3 silos, 5 rounds of 2 steps"
     assert finding.details["correct"] >= 27, "30 steps at each of 3 silos tell nearly everybody"
     assert 0 < finding.lower_bound < finding.true_epsilon

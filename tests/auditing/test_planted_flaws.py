@@ -1,7 +1,6 @@
 """Flaws planted into sound algorithms: an audit that cannot see them would prove nothing."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,14 +28,9 @@ SOUND = AccountingMode.SOUND
 add_gaussian = noise.add_gaussian
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-def updates(cache: Path, unit: PrivacyUnit | None = None) -> PrivacyPlan:
+def updates(unit: PrivacyUnit | None = None) -> PrivacyPlan:
     """Five rounds of four silos whose updates of 50 steps are clipped and noised once."""
-    return Case("joint_noise", None, SOUND, 4, 4, 5, 50, 0, "planted", unit, updates=True).plan(cache)
+    return Case("joint_noise", None, SOUND, 4, 4, 5, 50, 0, "planted", unit, updates=True).plan()
 
 
 def bound(claimed: PrivacyPlan, executed: PrivacyPlan, audited: Algorithm | None = None, runs: int = 60_000) -> float:
@@ -48,9 +42,9 @@ def bound(claimed: PrivacyPlan, executed: PrivacyPlan, audited: Algorithm | None
 
 
 @pytest.mark.slow
-def test_an_item_accounted_as_if_one_step_drew_it(cache: Path) -> None:
+def test_an_item_accounted_as_if_one_step_drew_it() -> None:
     """Accounted with q instead of 1 - (1 - q)^S, an item's ε is below what the very same rounds show."""
-    plan = updates(cache, PrivacyUnit.ITEM)
+    plan = updates(PrivacyUnit.ITEM)
     silos = tuple(replace(silo, steps_per_round=1) for silo in plan.silos)
     right, wrong = (unit_epsilon(p, PrivacyUnit.ITEM, every_silo=False) for p in (plan, replace(plan, silos=silos)))
     assert wrong < bound(plan, plan, runs=20_000) < right
@@ -58,7 +52,7 @@ def test_an_item_accounted_as_if_one_step_drew_it(cache: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("planted", [False, True])
-def test_half_the_noise_in_the_training_loop(planted: bool, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_half_the_noise_in_the_training_loop(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The training loop's own sampler, engine, noise and averaging, attacked by 400,000 canaries at once.
 
     Their contributions are independent (Poisson sampling, constant noise and divisor, an axis each), so that they
@@ -69,7 +63,7 @@ def test_half_the_noise_in_the_training_loop(planted: bool, monkeypatch: pytest.
     setup = generated_setup(0, subjects=50)
     canaries = Canaries(400_000, 8, (0,), 0, "planted")
     places = canaries.planned_facts(setup.facts).items[0]
-    settings = cases.plan_settings(SOUND, 20, 1, cache, round(0.05 * places))
+    settings = cases.plan_settings(SOUND, 20, 1, round(0.05 * places))
     if planted:
         monkeypatch.setattr(silo_step, "add_gaussian", lambda total, std, key: add_gaussian(total, std / 2, key))
     result = audit_training(mechanism("higrad_avg_dp", "v3", SOUND), setup, canaries, settings, 2000)
@@ -91,12 +85,12 @@ def plan_of(
 
 
 @pytest.mark.slow
-def test_whole_plans_are_not_refuted_and_less_noise_is(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_whole_plans_are_not_refuted_and_less_noise_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items, all trust models of subjects, gradients and updates; the same flaw in each."""
-    settings = cases.plan_settings(SOUND, 20, 1, cache, 128)
+    settings = cases.plan_settings(SOUND, 20, 1, 128)
     kinds = [  # plan, runs, by how much less noise is seen, above which no bound on the right plan lies
         (make_plan(mechanism("higrad_avg_dp", "v3", SOUND), cases.federation(1, 1), settings), 60_000, 2.0, 3.0),
-        (updates(cache), 20_000, 2.0, 3.0),
+        (updates(), 20_000, 2.0, 3.0),
         (plan_of(), 60_000, 2.5, 4.0),
         (plan_of(trust=TrustModel.CENTRAL), 60_000, 2.5, 4.0),
         (plan_of(trust=TrustModel.SECURE_AGGREGATION, name="uldp_fl"), 60_000, 2.5, 4.0),

@@ -36,7 +36,7 @@ def _trained(folder: Path, run: RunConfig) -> dict[str, Any]:
     fetch_sources(run.data, folder / "source")
     prepare_dataset(run.data, folder / "source", folder / "prepared")
     make_partition(folder / "prepared", folder / "partition", run)
-    train_run(run.model_dump(mode="json"), folder / "prepared", folder / "partition", folder / "out", None, print)
+    train_run(run.model_dump(mode="json"), folder / "prepared", folder / "partition", folder / "out", print)
     return dict(json.loads((folder / "out" / "manifest.json").read_text()))
 
 

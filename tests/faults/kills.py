@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from faults.workspace import NotRecovered, wait_until
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.io.job_log import job_log
 from subjectdp.training.run import train_run
 from training import small_world
@@ -75,8 +76,8 @@ def _fork(data: tuple[Path, Path], run: Path) -> int:
     if child != 0:
         return child
     try:
-        with job_log(run.with_suffix(".log")):
-            train_run(CONFIG, *data, run, run.parent / "cache")
+        with job_log(run.with_suffix(".log")), kept_in(run.parent / "cache"):
+            train_run(CONFIG, *data, run)
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from subjectdp import places
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import merge
 from subjectdp.data.partition import make_partition
@@ -59,5 +60,6 @@ def train(run: RunConfig, results: Path) -> dict[str, Any]:
     """Makes the partition and trains; returns the manifest."""
     prepared, partition, output = folders(run, results)
     make_partition(prepared, partition, run)
-    train_run(run.model_dump(mode="json"), prepared, partition, output, results / "cache/calibration")
+    with kept_in(results / "cache/calibration"):
+        train_run(run.model_dump(mode="json"), prepared, partition, output)
     return dict(json.loads((output / "manifest.json").read_text()))

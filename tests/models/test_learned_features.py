@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from benchmarks import strokes
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.config.sections import DataConfig, EmbeddedConfig
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.shakespeare import VOCABULARY, encode, text_content
@@ -109,13 +110,16 @@ def test_a_run_on_features_computed_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(run_module, "_privacy", lambda plan: {})
     config = small_world.config(model={"name": "handwriting_head", "parameters": {}}, algorithm=algorithm)
     prepared, partition = small_world.build(tmp_path, config)
-    weights = []
+    weights, kept = [], list[int]()
     for name in ("once", "each"):
         if name == "each":
             monkeypatch.setattr(federation, "fixed_features", lambda model: None)
-        train_run(config, prepared, partition, tmp_path / name, tmp_path / "cache", lambda line: None)
+        with kept_in(tmp_path / "cache"):
+            train_run(config, prepared, partition, tmp_path / name, lambda line: None)
+        kept += [len([*(tmp_path / "cache").glob("features-*")])]
         weights.append(load_file(tmp_path / name / "model.safetensors")["head.weight"])
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-4)
+    assert kept == [1, 1]
     start = load_weights()["head"].float()
     assert float((weights[0] - start).norm()) > 1e-2, "it has been trained"
 

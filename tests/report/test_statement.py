@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from scipy.stats import norm
 
+from accounting.plans import JOINT, LOCAL_ITEM, plan, sound
 from cli.commands import run
+from subjectdp.accounting.statements import privacy_statements
 from subjectdp.io.atomic import sealed
-from subjectdp.report.statement import FALSE_ALARMS, best_guess, most_found
+from subjectdp.plan.plan import Mechanism
+from subjectdp.report.statement import FALSE_ALARMS, best_guess, most_found, statement_sections
 
 COMMAND = (
     "account --algorithm capped_item_dp --rounds 20 --steps-per-round 5 --sampling-probability 0.05 "
@@ -52,6 +55,16 @@ def test_no_guarantee_is_said_in_capitals(capsys: pytest.CaptureFixture[str], tm
     text = page.read_text()
     assert "NO GUARANTEE can be stated" in text and "Nothing can be promised" in text
     assert "Against nobody" in text and "has to be trusted" not in text and "must be true" not in text
+
+
+@pytest.mark.parametrize(("mechanism", "own"), [(LOCAL_ITEM, False), (JOINT, True), (JOINT, False)])
+def test_secure_aggregation_is_trusted_only_where_the_bound_needs_it(mechanism: Mechanism, own: bool) -> None:
+    made = plan(sound(mechanism), 2.0, silos=3, steps=1, rounds=2, own_noise_only=own)
+    sections = statement_sections(made, privacy_statements(made, over_rounds=False), "a run")
+    text = " ".join(next(section.paragraphs for section in sections if section.title == "Against whom"))
+    summed = mechanism is JOINT and not own
+    assert ("the sum over the silos alone" in text) == ("sees the sum over the silos" in text) == summed
+    assert ("sees every noisy step of every silo" in text) == ("has to be trusted" in text) != summed
 
 
 def test_a_persons_bound_is_not_called_the_worse_one_where_it_is_the_better(

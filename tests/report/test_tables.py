@@ -44,6 +44,15 @@ def test_the_runs_table_has_a_row_a_setting(tmp_path: Path) -> None:
     assert len(table.loc["FedAvg", "run_ids"].split()) == 3
 
 
+def test_runs_without_validation_items_have_a_row(tmp_path: Path) -> None:
+    """As of people with two records each: one to test and one to train with."""
+    runs = collect_scenario(write_runs(tmp_path / "runs", grid(["fed_avg"], ["femnist"], [0, 1], rounds=8)), tmp_path)
+    (whole,) = runs_summary(runs)["validation_accuracy_percent"]
+    assert whole == pytest.approx(100 * np.mean(runs["final_validation_accuracy"]), abs=1e-3)
+    table = runs_summary(runs.assign(final_validation_accuracy=np.nan))
+    assert table["validation_accuracy_percent"].isna().all() and table["test_accuracy_percent"].notna().all()
+
+
 def test_a_row_names_no_setting_that_its_runs_do_not_read(tmp_path: Path) -> None:
     equal = (("partition", {"distribution": "equal"}),)
     fakes = [

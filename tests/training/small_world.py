@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from torch import nn
 
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.config.run import RunConfig
 from subjectdp.data.content import Content, subjects_in_order
 from subjectdp.data.partition import make_partition
@@ -58,7 +59,8 @@ def build(folder: Path, run: dict[str, Any]) -> tuple[Path, Path]:
 def train(folder: Path, name: str, run: dict[str, Any], report: Callable[[str], None] = lambda line: None) -> Path:
     """A run on the data set of ``folder``; returns the folder of its results."""
     prepared, partition = build(folder, run)
-    train_run(run, prepared, partition, folder / name, folder / "cache", report)
+    with kept_in(folder / "cache"):
+        train_run(run, prepared, partition, folder / name, report)
     return folder / name
 
 

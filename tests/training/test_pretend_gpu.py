@@ -204,7 +204,7 @@ def trained(folder: Path, config: dict[str, Any], device: str, **performance: An
         content = text_of([200] * 6) if config["model"]["name"] == "small_lstm" else small_world.image_content()
         write_prepared(prepared, content, "text" if content.kind == "text" else "leaf_json", [], 0.2)
     make_partition(prepared, partition, RunConfig.model_validate(config))
-    train_run(config, prepared, partition, folder / device, folder / "cache", lambda line: None)
+    train_run(config, prepared, partition, folder / device, lambda line: None)
     return folder / device
 
 

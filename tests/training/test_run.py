@@ -117,7 +117,7 @@ def test_data_that_were_changed_are_not_trained_on(tmp_path: Path) -> None:
     content = features.read_bytes()
     features.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(DataError, match="features.npy is truncated or was changed"):
-        train_run(config, features.parent, tmp_path / "partition-0", tmp_path / "run", None)
+        train_run(config, features.parent, tmp_path / "partition-0", tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_steps_without_noise_are_gradient_steps_on_the_stated_loss(folder: Path)
     items = len(excess_loss._seed_data(RunConfig.model_validate(small_world.config()), prepared).train[1])
     whole = RunConfig.model_validate(small_world.config(training={"batch_size": items}))
     data = excess_loss._seed_data(whole, prepared)
-    trained = excess_loss._train(data, "fed_avg", 12, None)
+    trained = excess_loss._train(data, "fed_avg", 12)
     rows = excess_loss._rows(data, "fed_avg", trained, 1.0)
     features, labels = (part.numpy() for part in data.train)
     model, total, onehot = np.zeros((62, 50)), np.zeros((62, 50)), np.eye(62)[labels]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from subjectdp.errors import DataError, PrivacyError
+from subjectdp.errors import DataError
 from subjectdp.noise import gaussian as noise
 from subjectdp.training import silo_step
 from subjectdp.utility import NOISE_COLUMNS as COLUMNS
@@ -37,7 +37,7 @@ def config(algorithm: str, **subject: Any) -> dict[str, Any]:
 
 def measured(folder: Path, runs: list[dict[str, Any]]) -> pd.DataFrame:
     jobs = [(run, *small_world.build(folder, run)) for run in runs]
-    return write_noise(jobs, folder / "noise.parquet", folder / "cache")
+    return write_noise(jobs, folder / "noise.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,8 @@ def test_the_measurement_sees_wrong_noise(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_is_no_sound_noise_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="at least one run with noise"):
         write_noise([], tmp_path / "noise.parquet")
-    run = small_world.config(algorithm="local_group_dp", training={"local_steps": 2})
-    with pytest.raises(PrivacyError, match="public constants"):
-        measured(tmp_path, [run])
+    for name in ("local_item_dp", "local_group_dp"):  # as published
+        run = small_world.config(algorithm=name, training={"local_steps": 2})
+        with pytest.raises(DataError, match="privacy.mode of .* to be sound"):
+            measured(tmp_path, [run])
     assert not (tmp_path / "noise.parquet").exists()

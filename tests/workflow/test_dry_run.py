@@ -58,6 +58,34 @@ def test_the_default_scenario_does_not_shine_through_another(project, tmp_path):
     assert jobs["train"] == 1 and not figures_of(jobs)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "alpha", "made"),
+    [("subject_release", 1, True), ("subject_release", 16, False), ("local_item_dp", 1, False)],
+)
+def test_a_lead_is_a_table_where_there_may_be_one(project, tmp_path, algorithm, alpha, made):
+    """It refuses runs without SubjectRelease, at the end of all training."""
+    run = {
+        "privacy": {"mode": "sound"},
+        "partition": {"distribution": "power", "alpha": alpha},
+        "training": {"batch_size": 16, "local_steps": 1},
+        "algorithm": algorithm,
+    }
+    file = write_scenario(tmp_path, {"name": "leading", "run": run, "figures": ["beyond_epsilon"]})
+    jobs = job_counts(project.snakemake("-n", "-q", "rules", "--configfile", file).stdout)
+    assert jobs["figure_beyond_epsilon"] == 1 and ("leads" in jobs) == made
+
+
+def test_the_noise_of_sound_runs_alone_is_measured(project, tmp_path):
+    """The figure says that it is sound; a run as published before it would stand in its place."""
+    claims = {"algorithm": ["local_item_dp", "user_ldp"]}
+    sound = {"algorithm": "local_item_dp", "privacy.mode": "sound", "partition.silos": 3}
+    content = {"run": {"training": {"batch_size": 16, "local_steps": 1}}, "figures": ["beyond_noise"]}
+    for name, sweep, partitions in (("claims", [claims], None), ("both", [claims, sound], 1)):
+        file = write_scenario(tmp_path, {**content, "name": name, "sweep": sweep})
+        printed = project.snakemake(f"results/{name}/noise.parquet", "-n", "-q", "rules", "--configfile", file).stdout
+        assert job_counts(printed).get("partition") == partitions
+
+
 def test_a_figure_is_a_target_of_its_own(project):
     jobs = job_counts(project.snakemake("figure1", "-n", "-q", "rules").stdout)
     assert figures_of(jobs) == {"figure1"}

@@ -292,12 +292,12 @@ def collected(name):
 
 
 def noise_runs():
-    """The first run of each private algorithm in the figure of the noise on the averaged gradient."""
+    """The first sound run of each private algorithm in the figure of the noise on the averaged gradient."""
     first = {}
     for figure in SCENARIO.figures:
         shown = catalogue.entry(figure).name == "beyond_noise"
         for run in SCENARIO.runs_of_figure(figure) if shown else ():
-            if is_private(run.algorithm.name):
+            if is_private(run.algorithm.name) and run.privacy.mode == "sound":
                 key = run.data.dataset, run.algorithm.name, run.algorithm.variant
                 first.setdefault(key, run)
     return list(first.values())

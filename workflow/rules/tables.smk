@@ -5,7 +5,12 @@ SAMPLED = [
 ]
 CONVEX = [name for name in SCENARIO.figures if "utility" in catalogue.entry(name).needs]
 JOINT = [name for name in SCENARIO.figures if name.startswith("joint")]
-BEYOND = [name for name in SCENARIO.figures if name.startswith("beyond")]
+# The lead of SubjectRelease, where the scenario runs it on subjects that lie evenly over their silos.
+LEADING = any(name.startswith("beyond") for name in SCENARIO.figures) and any(
+    run.algorithm.name == "subject_release"
+    and (run.partition.distribution != "power" or run.partition.alpha == 1)
+    for run in RUNS.values()
+)
 
 TABLES = {
     "runs_summary": {
@@ -33,7 +38,7 @@ TABLES = {
         "code": ["subjectdp.accounting.table1"],
     },
     "leads": {
-        "when": BEYOND,
+        "when": LEADING,
         "inputs": {"runs": collected("runs")},
         "category": "Beyond the papers",
         "label": "Sound algorithms side by side",

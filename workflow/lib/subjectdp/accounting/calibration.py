@@ -3,7 +3,9 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -147,6 +149,21 @@ class _Search:
         return sigma * math.exp(min(50.0, (math.log(_AIM * self.epsilon) - math.log(reached)) / slope))
 
 
+_FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
+kept_folder = _FOLDER.get
+"""Where this process keeps what is costly to compute, calibrations and fixed features; None: nowhere."""
+
+
+@contextmanager
+def kept_in(folder: Path | str) -> Iterator[None]:
+    """What is computed meanwhile is kept in ``folder``, and taken from there if it is there already."""
+    before = _FOLDER.set(Path(folder))
+    try:
+        yield
+    finally:
+        _FOLDER.reset(before)
+
+
 REVISION = 1  # raise when a calibration's result changes for the same inputs
 _memory: dict[str, Any] = {}
 
@@ -163,12 +180,13 @@ def _hash(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def cached(kind: str, inputs: Mapping[str, Any], folder: str | None, compute: Callable[[], Any]) -> Any:
+def cached(kind: str, inputs: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
     """The stored result for these inputs, or ``compute()`` (JSON-able), stored with its hash in place of any other
-    file."""
+    file, where results are kept (:func:`kept_in`)."""
     record = {"kind": kind, "inputs": inputs, "versions": versions()}
     key = _hash({**record, "revision": REVISION})
-    file = None if folder is None else Path(folder) / f"{key[:32]}.json"
+    folder = kept_folder()
+    file = None if folder is None else folder / f"{key[:32]}.json"
     stored = None if file is None else _load(file, inputs)
     if key not in _memory:
         _memory[key] = compute() if stored is None else stored

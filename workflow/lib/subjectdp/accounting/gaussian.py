@@ -37,7 +37,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     if not math.isfinite(epsilon):
         return math.inf
     goal = math.log(delta)
-    low, high = 1e-12, 1.0
+    low, high = min(1e-12, delta), 1.0  # δ(ε) < μ
     while gdp_log_delta(high, epsilon) < goal:
         low, high = high, high * 2
     return float(optimize.brentq(lambda mu: gdp_log_delta(mu, epsilon) - goal, low, high, xtol=1e-13, rtol=1e-13))

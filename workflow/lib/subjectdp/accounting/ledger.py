@@ -58,8 +58,9 @@ def composed_epsilon(entries: Sequence[LedgerEntry], unit: PrivacyUnit, every_si
 
 def _losses_of_a_seed(group: Sequence[LedgerEntry], unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
     of_runs = [unit_losses(entry.plan, unit, every_silo) for entry in group]
-    if len(group) == 1:
-        return of_runs[0]
+    without_noise = [losses for losses in of_runs if losses[0][0].noise_multiplier == 0.0]
+    if without_noise or len(group) == 1:
+        return (without_noise or of_runs)[0]
     if all(exact_mu(loss) is not None for losses in of_runs for loss in losses):
         return [merged(part for loss in choice for part in loss) for choice in product(*of_runs)]
     if (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
     from subjectdp.data.partition import Partition
 
 
-def plan_run(run: RunConfig, partition: Partition, cache_dir: Path | None = None) -> PrivacyPlan:
+def plan_run(run: RunConfig, partition: Partition) -> PrivacyPlan:
     """The privacy plan of a run on a partition (see ``accounting.make_plan.make_plan`` for what it refuses)."""
-    return make_plan(mechanism_of(run), partition.federation_facts(), plan_settings(run, cache_dir))
+    return make_plan(mechanism_of(run), partition.federation_facts(), plan_settings(run))
 
 
 def draft_run(run: RunConfig, partition: Partition) -> PrivacyPlan:

@@ -208,7 +208,8 @@ def _epsilon(plan: PrivacyPlan, record: dict[str, Any]) -> str:
     kind = "replaced" if record["adjacency"] == "replace" else "added or removed"
     fixed = ", batch size fixed" if record["sampling"] == SamplingMethod.FIXED_BATCH_SIZE else ""
     missing = [] if plan.cap_enforced or plan.mechanism.samples_subjects else ["no cap is enforced"]
-    missing += [] if plan.silos_bounded else ["no bound on silos"]
+    at_one_of_several = record["silos"] < plan.silos_per_subject
+    missing += [] if plan.silos_bounded or at_one_of_several else ["no bound on silos"]
     rests = f", CONDITIONAL: {', '.join(missing)}" if record["guarantee"] == "conditional" else ""
     shown = f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}, {kind}{fixed}"
     return f"{shown} (mu {record['mu_gdp']:.3g}){rests}"

@@ -46,8 +46,8 @@ class PrivateSelection:
     def __post_init__(self) -> None:
         if self.distribution not in SHAPES:
             raise unknown("distribution", self.distribution, SHAPES)
-        if number("mean", self.mean) < 1 and self.distribution != "poisson":
-            raise expected("mean", self.mean, f"at least 1: a {self.distribution} number of repetitions is never 0")
+        if number("mean", self.mean) < 1:
+            raise expected("mean", self.mean, "at least 1: fewer repetitions than one select nothing")
         number("score_noise_multiplier", self.score_noise_multiplier)
 
 

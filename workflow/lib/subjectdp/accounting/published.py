@@ -36,6 +36,7 @@ EXACT_GROUPS = 32  # σ_Z up to this Z by the chosen accountant, above by Rényi
 _LADDER = 1.1
 _FEW_SILOS = 64  # different ones, that are calibrated one by one
 _SMALLEST_LOG_DELTA = math.log(1e-12)
+_LARGEST_EXPONENT = 600.0  # e to it is still a floating-point number, and so is that times a δ
 
 
 def published_loss(
@@ -67,7 +68,7 @@ def published_loss(
 def cached_noise(loss: PrivacyLoss, settings: PlanSettings) -> float:
     """σ of the loss for the plan's target, from its accountant; cached."""
     compute = partial(calibrate_noise_multiplier, loss, settings.epsilon, settings.delta, settings.accountant)
-    return float(cached("noise_multiplier", _loss_key(loss, settings), settings.cache_dir, compute))
+    return float(cached("noise_multiplier", _loss_key(loss, settings), compute))
 
 
 def noise_of_each(losses: Sequence[PrivacyLoss], settings: PlanSettings) -> list[float]:
@@ -76,11 +77,13 @@ def noise_of_each(losses: Sequence[PrivacyLoss], settings: PlanSettings) -> list
         return [cached_noise(loss, settings) for loss in losses]
     compute = partial(calibrate_many, losses, settings.epsilon, settings.delta, settings.accountant)
     keys = [_loss_key(loss, settings) for loss in losses]
-    return [float(value) for value in cached("noise_of_each", {"losses": keys}, settings.cache_dir, compute)]
+    return [float(value) for value in cached("noise_of_each", {"losses": keys}, compute)]
 
 
 def local_noise_bound(epsilon: float, delta: float) -> float:
     """The smallest float above 1/(√(2π)·ε·δ·e^ε), which v3's Theorem 3.11 asks of σ besides Theorem 3.10."""
+    if epsilon > _LARGEST_EXPONENT:
+        return 0.0  # far below the least noise that a calibration gives
     return math.nextafter(1 / (math.sqrt(2 * math.pi) * epsilon * delta * math.exp(epsilon)), math.inf)
 
 
@@ -108,7 +111,7 @@ def group_noise(
     """σ_Z for Z = 1..largest by the papers' group rule, (ε/Z, δ/(Z e^{(Z-1)ε/Z})); never falling in Z; cached."""
     compute = partial(group_table, loss, settings, largest, exact)
     key = _loss_key(loss, settings, largest=largest, exact=exact)
-    return tuple(float(value) for value in cached("group_noise", key, settings.cache_dir, compute))
+    return tuple(float(value) for value in cached("group_noise", key, compute))
 
 
 def largest_likely_group(schedules: Iterable[SiloSchedule], rounds: int, chance: float) -> int:

@@ -167,11 +167,11 @@ def loss_spread(sigma: float, shift: Shift) -> float:
 def step_divergences(sigma: float, shift: Shift, orders: tuple[float, ...] = ORDERS) -> Floats:
     """Rényi divergences of one step at the given orders: the larger of the two directions."""
     values, weights = shift.sensitivities, shift.probabilities
+    if not _has_closed_form(shift):
+        return np.array([mixture_divergence(order, sigma, shift) for order in orders])
     if len(values) == 1:
         return np.asarray(orders) * (values[0] / sigma) ** 2 / 2
-    if _has_closed_form(shift):
-        return _sampled_gaussian(weights[1], sigma / values[1], orders)
-    return np.array([mixture_divergence(order, sigma, shift) for order in orders])
+    return _sampled_gaussian(weights[1], sigma / values[1], orders)
 
 
 def _sampled_gaussian(q: float, sigma: float, orders: tuple[float, ...]) -> Floats:
@@ -292,6 +292,8 @@ INTEGER_BOUND_ORDERS = NEAR_ONE + INTEGER_ORDERS
 
 def integer_bounds(sigma: float, shift: Shift) -> Floats:
     """Bounds that hold for integer noise on one step's Rényi divergence, at the ``INTEGER_BOUND_ORDERS``."""
+    if isinstance(shift, Joined):
+        return np.asarray(np.max([n * integer_bounds(sigma * r, part) for r, n, part in shift.parts], axis=0))
     near, whole = divergences_near_one(sigma, shift), integer_divergences(sigma, shift, INTEGER_ORDERS)
     return np.concatenate([near, whole])
 

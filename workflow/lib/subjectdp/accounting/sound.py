@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from subjectdp.accounting.events import (
     Turned,
     known_coin,
     merged,
+    sampled_gaussian,
     subject_sampling_probability,
     unit_shift,
     update_shift,
@@ -64,6 +64,8 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
+    if least_noise(plan.silos) == 0.0:  # as the settings may ask for: nothing is divided by it
+        return [(MixtureSteps(0.0, sampled_gaussian(1.0), plan.rounds),)]
     summed = noise_is_summed(plan)
     if plan.mechanism.shared_budget:
         shift = _budget_shift(plan, unit, every_silo)
@@ -197,21 +199,16 @@ def averaged_noise(plan: PrivacyPlan) -> float:
     return math.hypot(*means) / len(silos)
 
 
-def _stats() -> Any:
-    """scipy.stats takes half a second to load."""
-    from scipy import stats
-
-    return stats
-
-
 @lru_cache(maxsize=256)
 def typical_group_size(schedule: SiloSchedule) -> int:
     """The most frequent largest group of a Poisson mini-batch: P(max ≤ z) = P(Bin(k̄, q) ≤ z)^subjects.
     k̄ is the mean number of items of a subject at the silo, between its integer neighbours."""
+    from scipy import stats  # here: it takes half a second to load
+
     mean, q = schedule.items / max(1, schedule.subjects), schedule.sampling_probability
     low, share = math.floor(mean), mean - math.floor(mean)
     sizes = np.arange(schedule.max_items_per_subject + 1)
-    one, other = (_stats().binom.logcdf(sizes, n, q) for n in (low, low + 1))
+    one, other = (stats.binom.logcdf(sizes, n, q) for n in (low, low + 1))
     rest = share * other if share > 0 else 0.0  # 0 times log 0 is no number
     below = np.exp(schedule.subjects * ((1 - share) * one + rest))
     return max(1, int(np.argmax(np.diff(below, prepend=0.0))))
@@ -280,7 +277,8 @@ def _local_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, se
         return [merged(map(run, held)) for held in _held_by_people(plan, silos)]
     if not several:
         return [(run(silo),) for silo in maximal(silos)]
-    return composed_silos(silos, plan.silos_per_subject, run, plan.settings.delta)
+    integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
+    return composed_silos(silos, plan.silos_per_subject, run, None if integers else plan.settings.delta)
 
 
 def _drawn_rounds(plan: PrivacyPlan) -> bool:
@@ -324,7 +322,7 @@ def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
 
 def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise.
-    Where silos take turns, all are taken to be as bad as the worst, and choices differ by how many of them meet."""
+    Where only some take part, all are taken to be as bad as the worst, and choices differ by how many of them meet."""
     sigma = least_noise([silo.schedule for silo in silos]) * noise_copies(plan)
     count, together = plan.silos_per_subject, participants(plan)
     sums: list[list[tuple[tuple[SiloRun, ...], int]]]
@@ -334,7 +332,9 @@ def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, s
         choices = _held_by_people(plan, silos) if plan.people else worst_case_silos(silos, count)
         sums = [[(held, plan.rounds)] for held in choices]
     else:
-        meetings = meetings_in_turn(len(silos), together, plan.rounds, count)
+        meetings = [[(min(count, together), plan.rounds)]]  # whatever is drawn
+        if plan.settings.silo_choice is SiloChoice.IN_TURN:
+            meetings = meetings_in_turn(len(silos), together, plan.rounds, count)
         sums = [[((worst_of(silos),) * met, rounds) for met, rounds in each] for each in meetings]
 
     def summed(held: tuple[SiloRun, ...], rounds: int) -> MixtureSteps:

@@ -13,7 +13,6 @@ from subjectdp.accounting.epsilon import FINAL, SEARCH
 from subjectdp.accounting.events import PrivacyLoss, recorded, recorded_event
 from subjectdp.accounting.gaussian import gdp_mu
 from subjectdp.accounting.make_plan import with_noise_multipliers
-from subjectdp.accounting.privacy_report import report_text
 from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import (
     Accountant,
@@ -144,12 +143,14 @@ def _items(plan: PrivacyPlan, items: ItemFacts) -> Iterable[str]:
 
 def _part_of_a_subject(plan: PrivacyPlan, items: int) -> float | None:
     """ε of so many items of one subject at a silo, where its others stay. They may turn a sampled subject's part around
-    as one item may; of j drawn ones each moves its subject's mean by C at most."""
-    mechanism = plan.mechanism
+    as one item may, and so a subject's clipped mean; of j clipped ones each moves its subject's mean by C at most."""
+    mechanism, fixed = plan.mechanism, plan.settings.sampling is SamplingMethod.FIXED_BATCH_SIZE
     if mechanism.samples_subjects:
         return stated_epsilons(plan)["item"]
-    if mechanism.clipping is Clipping.PER_ITEM_SUBJECT_MEAN:
-        mechanism = replace(mechanism, clipping=Clipping.PER_ITEM)
+    if mechanism.clipping is Clipping.PER_SUBJECT and fixed:
+        return None
+    turned = {Clipping.PER_ITEM_SUBJECT_MEAN: Clipping.PER_ITEM, Clipping.PER_SUBJECT: Clipping.PER_BATCH}
+    mechanism = replace(mechanism, clipping=turned.get(mechanism.clipping, mechanism.clipping))
     silos = tuple(replace(silo, max_items_per_subject=items) for silo in plan.silos)
     return stated_epsilons(replace(plan, mechanism=mechanism, silos=silos, silos_per_subject=1))["subject_one_silo"]
 
@@ -400,8 +401,3 @@ def _over_rounds(plan: PrivacyPlan) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def privacy_report_text(plan: PrivacyPlan, statements: dict[str, Any] | None = None) -> str:
-    """The privacy report: the statements as text."""
-    return report_text(plan, privacy_statements(plan) if statements is None else statements)

@@ -52,18 +52,19 @@ def worst_case_silos(silos: Sequence[SiloRun], count: int, most: int = _MOST_CHO
 
 
 def composed_silos(
-    silos: Sequence[SiloRun], count: int, run: Callable[[SiloRun], MixtureSteps], delta: float
+    silos: Sequence[SiloRun], count: int, run: Callable[[SiloRun], MixtureSteps], delta: float | None
 ) -> list[PrivacyLoss]:
     """What a subject at ``count`` of the silos may lose where each silo's releases ``run`` are seen.
 
     Any choice's silos, by size, have at place j a silo that is no larger than the j-th of all. The worst of these
     (:class:`~subjectdp.accounting.events.Joined`), nearly always the j-th itself, thus takes place j: domination is
-    kept by composition. Few choices are written out one by one.
+    kept by composition. Few choices are written out one by one. ``delta``: that ε is asked for, or None for integer
+    noise, whose losses are not computed: a silo then stands for others only if it is as bad in every respect.
     """
     alike = _rounded_up(silos)
     if math.comb(len(alike), count) <= FEW_CHOICES:
         return list(dict.fromkeys(merged(map(run, some)) for some in combinations(alike, count)))
-    losses = _Losses(run, alike, delta / count)
+    losses = _Losses(run, alike, None if delta is None else delta / count)
     left: list[SiloRun] = []  # the worst of all that are no larger than the place
     places: list[list[SiloRun]] = []
     for silo in reversed(_grouped(alike, count, losses.size)):
@@ -189,8 +190,8 @@ class _Losses:
     for a part of the δ that ε is asked for (``_TOLERATED``, all exchanges together): less than rounding losses up adds.
     """
 
-    def __init__(self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float) -> None:
-        self._run, self._tolerated = run, _TOLERATED * delta
+    def __init__(self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float | None) -> None:
+        self._run, self._tolerated = run, None if delta is None else _TOLERATED * delta
         self._grid = max(comparing_grid((run(silo),)) for silo in set(silos))
         self._masses = cache(lambda silo: loss_masses(run(silo), self._grid))
 
@@ -200,8 +201,9 @@ class _Losses:
 
     def dominates(self, worse: SiloRun, better: SiloRun) -> bool:
         """Whether any number of releases is no safer with ``worse`` in the place of ``better``."""
-        if _dominates(worse, better):
-            return True
+        in_every_respect = _dominates(worse, better)
+        if in_every_respect or self._tolerated is None:
+            return in_every_respect
         (low, first), (other, second) = self._masses(worse), self._masses(better)
         start, end = min(low, other), max(low + len(first), other + len(second))
         deltas = [

@@ -6,14 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import noise_of_the_sum, unit_epsilon
-from subjectdp.accounting.statements import (
-    CONDITIONAL,
-    condition,
-    privacy_report_text,
-    privacy_statements,
-    sound_statement,
-)
+from subjectdp.accounting.statements import CONDITIONAL, condition, privacy_statements, sound_statement
 from subjectdp.errors import ConfigError, PrivacyError, number, unknown
 from subjectdp.plan.plan import PrivacyPlan, PrivacyUnit
 
@@ -134,7 +129,7 @@ class PrivacyReport:
         return {"noise_multiplier": whole, "noise_multipliers": noise, "guarantees": sound, "plan": self.plan.to_dict()}
 
     def __str__(self) -> str:
-        return privacy_report_text(self.plan, self.statements)
+        return report_text(self.plan, self.statements)
 
 
 class Spending:

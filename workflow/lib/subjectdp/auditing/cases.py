@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from subjectdp.accounting.make_plan import make_plan
@@ -60,10 +59,10 @@ class Case:
         """Name that keys the case's randomness."""
         return f"{self.algorithm}:{self.variant}:{self.mode.value}:{self.setting}"
 
-    def plan(self, cache_dir: Path | str | None = None) -> PrivacyPlan:
+    def plan(self) -> PrivacyPlan:
         """The plan of the case, made as training makes it, with its ``unit`` as the claimed one."""
         facts = federation(self.silos, self.held)
-        settings = plan_settings(self.mode, self.rounds, self.steps, cache_dir)
+        settings = plan_settings(self.mode, self.rounds, self.steps)
         declared = algorithm(self.algorithm, self.variant)
         mechanism = declared.of_updates if self.updates else declared.mechanism(self.variant, self.mode)
         if mechanism is None:
@@ -83,9 +82,7 @@ def federation(silos: int, held: int, subjects: int = SUBJECTS) -> FederationFac
     return FederationFacts((ITEMS,) * silos, (subjects,) * silos, (CAP,) * silos, True, CAP, held, subjects)
 
 
-def plan_settings(
-    mode: AccountingMode, rounds: int, steps: int | None, cache_dir: Path | str | None = None, batch_size: int = BATCH
-) -> PlanSettings:
+def plan_settings(mode: AccountingMode, rounds: int, steps: int | None, batch_size: int = BATCH) -> PlanSettings:
     """ε = 4 at δ = 1e-5 with C = 1 and Poisson sampling; as published the noise is that of Opacus' RDP accountant."""
     return PlanSettings(
         mode=mode,
@@ -98,7 +95,6 @@ def plan_settings(
         local_steps=steps,
         batch_size=batch_size,
         accountant=Accountant.PLD if mode is SOUND else Accountant.OPACUS,
-        cache_dir=None if cache_dir is None else str(cache_dir),
     )
 
 

@@ -106,12 +106,10 @@ _TRAININGS = (
 )
 
 
-def write_suite(
-    size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str | None, targets: Sequence[Path | str]
-) -> list[Finding]:
+def write_suite(size: Size, seed: int, setup: TrainingSetup, targets: Sequence[Path | str]) -> list[Finding]:
     """Runs every audit of a size, the one-run ones on ``setup``; writes parquet, CSV and JSON to ``targets``."""
     findings = []
-    for finding in _findings(size, seed, setup, cache_dir):
+    for finding in _findings(size, seed, setup):
         log.info(finding.line)
         findings.append(finding)
     frame = pd.DataFrame([finding.row() for finding in findings], columns=list(COLUMNS))
@@ -126,9 +124,9 @@ def write_suite(
     return findings
 
 
-def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Finding:
+def audit_case(case: Case, seed: int) -> Finding:
     """The mechanism-level Monte Carlo audit of one plan."""
-    plan = case.plan(cache_dir)
+    plan = case.plan()
     true = unit_epsilon(plan, claimed_unit(plan), every_silo=True, accountant="pld")
     audited = algorithm(case.algorithm, case.variant)
     scores = likelihood_ratios(plan, models=case.sees_models)
@@ -157,12 +155,7 @@ def audit_case(case: Case, seed: int, cache_dir: Path | str | None = None) -> Fi
 
 
 def audit_one_run(
-    declared: Mechanism,
-    unit: PrivacyUnit,
-    setup: TrainingSetup,
-    size: TrainingSize,
-    seed: int,
-    cache_dir: Path | str | None = None,
+    declared: Mechanism, unit: PrivacyUnit, setup: TrainingSetup, size: TrainingSize, seed: int
 ) -> Finding:
     """One training with canaries of a unit: subjects at every silo, or single items at the first."""
     subjects = unit is PrivacyUnit.SUBJECT
@@ -171,7 +164,7 @@ def audit_one_run(
     canaries = Canaries(size.canaries, cases.CAP if subjects else 1, silos, seed, label)
     places = min(canaries.planned_facts(setup.facts).items)
     batch = max(1, round(size.sampling_probability * places))
-    settings = cases.plan_settings(declared.mode, size.rounds, size.steps, cache_dir, batch)
+    settings = cases.plan_settings(declared.mode, size.rounds, size.steps, batch)
     result = audit_training(declared, setup, canaries, settings, size.guesses)
     planned = plan_with_canaries(declared, setup, canaries, settings)
     outcome = result.outcome
@@ -189,7 +182,7 @@ def audit_one_run(
     )
 
 
-def _leaks(size: Size, seed: int, cache_dir: Path | str | None) -> Iterator[Finding]:
+def _leaks(size: Size, seed: int) -> Iterator[Finding]:
     """LocalGroupDP's σ_Z where all others have one item, and v3's realised divisor in one step."""
 
     def leak(audit: str, declared: Mechanism, setting: str, bound: LowerBound, **more: float) -> Finding:
@@ -199,7 +192,7 @@ def _leaks(size: Size, seed: int, cache_dir: Path | str | None) -> Iterator[Find
     parameters, steps = 1000, _LEAK_STEPS[size]
     declared = mechanism("local_group_dp", None, cases.PUBLISHED)
     facts = cases.federation(1, 1, cases.ITEMS - cases.CAP + 1)
-    plan = make_plan(declared, facts, cases.plan_settings(cases.PUBLISHED, 100, None, cache_dir))
+    plan = make_plan(declared, facts, cases.plan_settings(cases.PUBLISHED, 100, None))
     bound = noise_level_leak(plan, parameters, steps, _LEAK_RUNS[size], seed)
     yield leak("noise_level_leak", declared, f"{parameters} parameters, {steps} steps, all others one item", bound)
     declared, others = mechanism("higrad_avg_dp", "v3", cases.PUBLISHED), _SUBJECTS_IN_BATCH
@@ -209,12 +202,12 @@ def _leaks(size: Size, seed: int, cache_dir: Path | str | None) -> Iterator[Find
         yield leak("divisor_leak", declared, setting, bound, separation=divisor_separation(others, parameters))
 
 
-def _findings(size: Size, seed: int, setup: TrainingSetup, cache_dir: Path | str | None) -> Iterator[Finding]:
+def _findings(size: Size, seed: int, setup: TrainingSetup) -> Iterator[Finding]:
     for case in cases.MONTE_CARLO[size]:
-        yield audit_case(case, seed, cache_dir)
+        yield audit_case(case, seed)
     for name, variant, mode, unit in _TRAININGS:
-        yield audit_one_run(mechanism(name, variant, mode), unit, setup, TRAINING_SIZES[size], seed, cache_dir)
-    yield from _leaks(size, seed, cache_dir)
+        yield audit_one_run(mechanism(name, variant, mode), unit, setup, TRAINING_SIZES[size], seed)
+    yield from _leaks(size, seed)
 
 
 def noise_level_leak(plan: PrivacyPlan, parameters: int, steps: int, runs: int, seed: int) -> LowerBound:

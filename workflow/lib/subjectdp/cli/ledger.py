@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.plan_run import plan_from_dict, plan_run
 from subjectdp.accounting.statements import ItemFacts, condition, privacy_statements
@@ -17,7 +18,7 @@ from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.printing import print_json, print_table
-from subjectdp.places import STATEMENT_SUFFIXES
+from subjectdp.places import STATEMENT_SUFFIXES, calibration_cache_dir
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
 
@@ -196,5 +197,6 @@ def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, Pri
         folder = results / "partitions" / run.partition_id
         if not folder.is_dir():
             raise DataError(f"Run {run.run_id} needs its partition, {folder}: subjectdp run makes it.")
-        plan = plan_run(run, load_partition(folder), results / "cache" / "calibration")
+        with kept_in(calibration_cache_dir(str(results))):
+            plan = plan_run(run, load_partition(folder))
         yield run.run_id, plan, run.data.own_subjects

@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 from subjectdp.algorithms.registry import algorithm
@@ -172,7 +172,7 @@ def mechanism_of(run: RunSections) -> Mechanism:
     return replace(chosen, trust=run.subject.trust) if known.reads_key("subject.trust") else chosen
 
 
-def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettings:
+def plan_settings(run: RunSections) -> PlanSettings:
     """The privacy and schedule settings of a resolved run: keys of the same name and meaning, others translated."""
     joint, training, accountant = run.joint, run.training, run.privacy.accountant
     integers = joint.noise == NoiseDistribution.SKELLAM and accountant == Accountant.RDP
@@ -180,7 +180,6 @@ def plan_settings(run: RunSections, cache_dir: Path | None = None) -> PlanSettin
     settings = {
         **_same_names(PlanSettings, joint, training, run.privacy),
         "accountant": Accountant.RDP_INTEGER if integers else accountant,
-        "cache_dir": None if cache_dir is None else str(cache_dir),
         "linear_updates": training.optimizer.name != "adam",
         "noise_distribution": joint.noise,
         "gradient_bits": joint.bits,

@@ -18,6 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.config.messages import validated
 from subjectdp.config.run import RunConfig, load_run
@@ -38,6 +39,7 @@ from subjectdp.federation.proposal import (
 )
 from subjectdp.federation.site import all_addresses
 from subjectdp.io.yaml_files import read_yaml
+from subjectdp.places import calibration_cache_dir
 from subjectdp.plan.plan import Count, NoiseDistribution, NoiseSource, Positive
 from subjectdp.training.federation import RunInputs
 from subjectdp.training.run import train_inputs
@@ -95,7 +97,7 @@ def lead(file: FederationFile, link: Link, report: Callable[[str], None] = log.i
     proposal = propose(inputs.run, items, inputs.partition, inputs.plan)
     report(f"plan {proposal.digest}: {proposal.name}, {inputs.plan.rounds} rounds, {len(proposal.silos)} silos")
     folder = Path(file.results) / "runs" / inputs.run.run_id
-    train_inputs(inputs, folder, None, report, started, Silos(file, link, proposal, report).ask)
+    train_inputs(inputs, folder, report, started, Silos(file, link, proposal, report).ask)
     return folder
 
 
@@ -105,7 +107,8 @@ def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
     _refuse_unread(run)
     prepared = _sample(run, Path(file.results))
     partition = public_partition(run, file.silos, file.subjects, all_addresses(prepared).astype(np.int32))
-    plan = plan_run(run, partition, Path(file.results) / "cache" / "calibration")
+    with kept_in(calibration_cache_dir(file.results)):
+        plan = plan_run(run, partition)
     secure = plan.settings.noise_source is NoiseSource.SECURE
     secret = secrets.randbits(256) if secure else None  # draws nothing here: silos noise
     return RunInputs(run, plan, prepared, partition, secret), Items.of(prepared, run.data)

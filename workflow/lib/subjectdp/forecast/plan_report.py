@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from subjectdp import places
-from subjectdp.accounting.calibration import cached
+from subjectdp.accounting.calibration import cached, kept_in
 from subjectdp.accounting.plan_run import draft_run, plan_run
 from subjectdp.accounting.statements import condition, stated_epsilons
 from subjectdp.config.fingerprint import fingerprint
@@ -124,10 +124,10 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
     if published and draft.mechanism.data_dependence:
         # No noise gives a sound ε, and the table of noise by group size would take minutes.
         return {"rounds": draft.rounds, "epsilon_as_published": run.privacy.epsilon}
-    folder = places.calibration_cache_dir(results)
-    plan = plan_run(run, partition, Path(folder))
-    inputs = {"plan": plan.to_dict(), "code": fingerprint("subjectdp.accounting.statements")}
-    epsilons = cached("stated_epsilons", inputs, folder, lambda: stated_epsilons(plan))
+    with kept_in(places.calibration_cache_dir(results)):
+        plan = plan_run(run, partition)
+        inputs = {"plan": plan.to_dict(), "code": fingerprint("subjectdp.accounting.statements")}
+        epsilons = cached("stated_epsilons", inputs, lambda: stated_epsilons(plan))
     alone = run.data.own_subjects  # a subject's ε would be that of an item
     stated = {column: None if alone and "subject" in name else epsilons[name] for column, name in _EPSILONS.items()}
     of_subjects = {"epsilon_sound_subject_one_silo": False, "epsilon_sound_subject": True}

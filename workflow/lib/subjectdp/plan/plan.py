@@ -5,7 +5,7 @@ No other object carries a sampling probability or a noise multiplier. An algorit
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -294,7 +294,6 @@ class PlanSettings:
     silo_choice: SiloChoice = SiloChoice.IN_TURN
     noise_multiplier: NonNegative | None = None  # override of the calibration; of the sum (accounting.sound.shares)
     accountant: Accountant = Accountant.PLD
-    cache_dir: str | None = None
     own_noise_only: bool = False  # joint noise, sound: account for each silo's own noise alone (any local steps)
     colluding_silos: NaturalNumber = 0  # joint noise: silos whose noise does not count
     linear_updates: bool = True  # joint noise: a silo's update is linear in its noisy gradients (not Adam)
@@ -373,8 +372,8 @@ class PrivacyPlan:
         return f"delta {delta:g} is not below 1/{people}, one over the number of people: {unprotected}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able copy for the manifest, without the place of the cache, which changes nothing."""
-        return asdict(replace(self, settings=replace(self.settings, cache_dir=None)))
+        """A JSON-able copy for the manifest."""
+        return asdict(self)
 
 
 def lines(problem: ValidationError) -> Iterator[str]:

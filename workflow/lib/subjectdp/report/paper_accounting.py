@@ -35,13 +35,10 @@ AUDITED = {"local_group_dp": 8.41, "higrad_avg_dp:v3": 4.22}
 """Lower bounds where noise or divisor depend on the data: the full audit's (docs/findings.md), at the one scale."""
 
 
-def write_paper_accounting(
-    targets: list[Target], target_parquet: Path | str, cache_dir: Path | str | None = None
-) -> pd.DataFrame:
+def write_paper_accounting(targets: list[Target], target_parquet: Path | str) -> pd.DataFrame:
     """Writes and returns a row (:data:`COLUMNS`) for each target that accounting alone measures; DataError for none."""
-    folder = None if cache_dir is None else str(cache_dir)
     accounted = filter(is_accounted, targets)
-    rows = [{"target": each.id, "metric": each.metric, **_measured(each, folder)} for each in accounted]
+    rows = [{"target": each.id, "metric": each.metric, **_measured(each)} for each in accounted]
     if not rows:
         raise expected("targets", "none", "at least one that accounting answers", DataError)
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS)).fillna({"note": ""})
@@ -73,18 +70,18 @@ def paper_facts(setting: Setting) -> FederationFacts:
     )
 
 
-def paper_plan_settings(algorithm: str, setting: Setting, accountant: str, cache_dir: str | None) -> PlanSettings:
+def paper_plan_settings(algorithm: str, setting: Setting, accountant: str) -> PlanSettings:
     """The privacy settings of a target's paper, with C = 1; DataError without rounds, mini-batch size, ε or δ."""
     rounds, batch, epsilon, delta = setting.rounds, setting.batch_size, setting.epsilon, setting.delta
     if rounds is None or batch is None or epsilon is None or delta is None:
         raise expected("rounds, batch_size, epsilon and delta of a target", setting, "given", DataError)
     steps = 1 if mechanism(*_named(algorithm), cases.PUBLISHED).one_step_per_round else None
-    audited = cases.plan_settings(cases.PUBLISHED, rounds, steps, cache_dir, batch)
+    audited = cases.plan_settings(cases.PUBLISHED, rounds, steps, batch)
     horizontal = Horizontal(setting.horizontal or Horizontal.ROUNDS_OVER_SQRT_S)
     return replace(audited, horizontal=horizontal, epsilon=epsilon, delta=delta, accountant=Accountant(accountant))
 
 
-def _measured(target: Target, cache_dir: str | None) -> dict[str, Any]:
+def _measured(target: Target) -> dict[str, Any]:
     """What the accounting gives for the target's metric.
 
     noise_ratio: log10 of the algorithm's largest noise multiplier over that of an item's sampling fraction, by Rényi
@@ -93,18 +90,18 @@ def _measured(target: Target, cache_dir: str | None) -> dict[str, Any]:
     if target.metric in ("epsilon", "local_epsilon"):
         # local_epsilon: of any two users, as in a local claim; else at the unit that the paper claims
         unit = PrivacyUnit.SILO if target.metric == "local_epsilon" else None
-        return _claim(target.algorithm, target.setting, unit, cache_dir)
+        return _claim(target.algorithm, target.setting, unit)
     name, setting, facts = target.algorithm, target.setting, paper_facts(target.setting)
     if target.metric == "rounds_executed":
         declared = mechanism(*_named(name), cases.PUBLISHED)
-        settings = paper_plan_settings(name, setting, "pld", cache_dir)
+        settings = paper_plan_settings(name, setting, "pld")
         return {"value": float(draft_plan(declared, facts, settings).rounds)}
     if target.metric == "noise_ratio":
-        plans = [_plan(each, facts, setting, "rdp", cache_dir) for each in (name, "local_item_dp")]
+        plans = [_plan(each, facts, setting, "rdp") for each in (name, "local_item_dp")]
         own, item = (max(silo.noise_multiplier for silo in plan.silos) for plan in plans)
         return {"value": math.log10(own / item), "note": f"noise multipliers {own:.4g} and {item:.4g}"}
     small, large = 3, 6  # the papers' largest groups at α = 1 and 16
-    plan = _plan(name, facts, setting, "pld", cache_dir)
+    plan = _plan(name, facts, setting, "pld")
     low, high = (plan.noise_multiplier(0, size) for size in (small, large))
     note = f"noise multipliers {low:.4g} for groups of {small}, {high:.4g} of {large}"
     return {"value": 2 * math.log(high / low) / math.log(large / small), "note": note}
@@ -115,15 +112,13 @@ def _named(algorithm: str) -> tuple[str, str | None]:
     return name, variant or None
 
 
-def _plan(
-    algorithm: str, facts: FederationFacts, setting: Setting, accountant: str, cache_dir: str | None
-) -> PrivacyPlan:
+def _plan(algorithm: str, facts: FederationFacts, setting: Setting, accountant: str) -> PrivacyPlan:
     declared = mechanism(*_named(algorithm), cases.PUBLISHED)
-    return make_plan(declared, facts, paper_plan_settings(algorithm, setting, accountant, cache_dir))
+    return make_plan(declared, facts, paper_plan_settings(algorithm, setting, accountant))
 
 
 @cache
-def _claim(algorithm: str, setting: Setting, unit: PrivacyUnit | None, cache_dir: str | None) -> dict[str, Any]:
+def _claim(algorithm: str, setting: Setting, unit: PrivacyUnit | None) -> dict[str, Any]:
     """Published and sound ε of the plan as published at ``unit`` (None: the claimed one), and what ε is at least.
 
     Of k = 8 items of every subject at every silo (D-07 has 9), with the noise of Opacus' RDP accountant, as in the
@@ -131,7 +126,7 @@ def _claim(algorithm: str, setting: Setting, unit: PrivacyUnit | None, cache_dir
     """
     silos = setting.silos or SILOS
     facts = cases.federation(silos, silos)
-    plan, tight = (_plan(algorithm, facts, setting, each, cache_dir) for each in (Accountant.OPACUS, Accountant.PLD))
+    plan, tight = (_plan(algorithm, facts, setting, each) for each in (Accountant.OPACUS, Accountant.PLD))
     judged = unit or plan.mechanism.claimed_unit or PrivacyUnit.ITEM
     published = published_statement(plan)["epsilon"]
     own, by_pld = (sound_statement(each, judged, every_silo=True) for each in (plan, tight))

@@ -17,10 +17,11 @@ from jinja2 import Environment, StrictUndefined, UndefinedError
 from matplotlib.backends.backend_pdf import FigureCanvasPdf, PdfPages
 from matplotlib.figure import Figure
 
+from subjectdp.accounting.sound import own_noise_alone
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import atomic_path, write_text
 from subjectdp.places import STATEMENT_SUFFIXES
-from subjectdp.plan.plan import PrivacyPlan
+from subjectdp.plan.plan import PrivacyPlan, TrustModel
 
 _TEXT, _HTML = (Path(__file__).with_name(f"statement.{ending}") for ending in ("jinja", "html"))
 _MARKDOWN = """\
@@ -73,6 +74,7 @@ def statement_sections(plan: PrivacyPlan, privacy: Mapping[str, Any], of: str) -
     try:
         unit, record = _main(privacy)
         told = {"plan": plan, "privacy": privacy, "of": of, "unit": unit, "record": record}
+        told["apart"] = plan.mechanism.trust is TrustModel.LOCAL or own_noise_alone(plan)
         if record["epsilon"] is not None:
             told["guess"] = best_guess(record["epsilon"], record["delta"])
             told["found"] = most_found(record["epsilon"], record["delta"])

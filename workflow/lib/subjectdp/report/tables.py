@@ -71,7 +71,7 @@ def statistics_comparison(statistics: pd.DataFrame) -> pd.DataFrame:
 
 def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, object]:
     accuracy = mean_interval(part["final_test_accuracy"] * 100)
-    validation = mean_interval(part["final_validation_accuracy"] * 100)
+    validation = 100 * part["final_validation_accuracy"].mean()  # NaN where no person has an item to spare for it
     published = largest_of(part["epsilon_as_published"])
     return {
         **setting,
@@ -79,7 +79,7 @@ def _summary_row(setting: dict[str, object], part: pd.DataFrame) -> dict[str, ob
         "seeds": accuracy.count,
         "test_accuracy_percent": round(accuracy.mean, 3),
         "test_accuracy_half_width": round(accuracy.half_width, 3),
-        "validation_accuracy_percent": round(validation.mean, 3),
+        "validation_accuracy_percent": round(validation, 3),
         "test_loss": round(part["final_test_loss"].mean(skipna=False), 4),
         "epsilon_as_published": published,
         "published_guarantee": "" if math.isnan(published) else "no",
@@ -108,7 +108,7 @@ def _all_seeds(part: pd.DataFrame) -> float:
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     places = {"dataset": datasets_in_order(table["dataset"]).index, "label": in_order(table["label"]).index}
     columns = {name: table[name].map(place) for name, place in places.items()}
-    keys = table.assign(mode=table["mode"].fillna(""), **columns)
+    keys = table.assign(mode=table["mode"].astype(object).fillna(""), **columns)
     order = ["dataset", "label", "alpha", "silos_per_subject", "subjects", "mode", "epsilon"]
     return table.loc[keys.sort_values(order).index].reset_index(drop=True)
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subjectdp.accounting.calibration import kept_folder
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.algorithms.base import RoundRule
 from subjectdp.algorithms.registry import algorithm
@@ -165,9 +166,7 @@ class RunInputs:
     secret: int | None = field(default=None, repr=False)  # of a run with ``privacy.noise_source: secure``
 
 
-def read_inputs(
-    config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str, cache_dir: Path | None = None
-) -> RunInputs:
+def read_inputs(config: Mapping[str, Any], prepared_folder: Path | str, partition_folder: Path | str) -> RunInputs:
     """Reads a run's data, verifying their hashes, and makes its plan; SubjectDPError where they do not fit."""
     run = load_run(config)
     prepared, partition = load_prepared(prepared_folder, verify=True), load_partition(partition_folder)
@@ -175,15 +174,15 @@ def read_inputs(
         raise DataError(
             f"The partition was made from other data than {prepared.folder} holds: make the partition again."
         )
-    return RunInputs(run, plan_run(run, partition, cache_dir), prepared, partition)
+    return RunInputs(run, plan_run(run, partition), prepared, partition)
 
 
-def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | str | None = None) -> Federation:
+def make_federation(inputs: RunInputs, device: torch.device) -> Federation:
     """Builds model, engine and items on the device, and tries the model on one item and on a few.
 
-    ``cache_dir`` keeps a model's fixed features for other runs. Raises ModelError for a model that does not fit the
-    data or mixes items, ConfigError or PrivacyError for an optimiser or noise that does not fit the plan, or secure
-    noise without a secret.
+    A model's fixed features are kept as calibrations are. Raises ModelError for a model that does not fit the data or
+    mixes items, ConfigError or PrivacyError for an optimiser or noise that does not fit the plan, or secure noise
+    without a secret.
     """
     run, plan, partition, prepared = inputs.run, inputs.plan, inputs.partition, inputs.prepared
     secure = plan.settings.noise_source is NoiseSource.SECURE
@@ -192,7 +191,7 @@ def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | s
     name = str(run.model.name)
     shape, parameters = prepared.shape, run.model.parameters
     model = build_model(name, prepared.outputs, prepared.kind, run.seed, parameters, shape).to(device)
-    data = _items_on_device(inputs, model, device, cache_dir)
+    data = _items_on_device(inputs, model, device)
     items = partition.train_items if len(partition.train_items) else partition.test_items
     item, _ = data.batch(items[:1])
     _check_shapes(model, name, item, prepared.outputs)
@@ -212,16 +211,14 @@ def make_federation(inputs: RunInputs, device: torch.device, cache_dir: Path | s
     )
 
 
-def _items_on_device(
-    inputs: RunInputs, model: torch.nn.Module, device: torch.device, cache_dir: Path | str | None
-) -> DeviceDataset:
+def _items_on_device(inputs: RunInputs, model: torch.nn.Module, device: torch.device) -> DeviceDataset:
     run, partition, prepared = inputs.run, inputs.partition, inputs.prepared
     if (compute := fixed_features(model)) is None:
         return DeviceDataset(prepared, device)
     kept = None
-    if cache_dir is not None and device.type == "cpu":
+    if (folder := kept_folder()) is not None and device.type == "cpu":
         resolved = {"name": run.model.name, **model_parameters(str(run.model.name), run.model.parameters)}
-        kept = FeatureCache(cache_dir, prepared.meta["sha256"], resolved)
+        kept = FeatureCache(folder, prepared.meta["sha256"], resolved)
     used = np.concatenate([partition.train_items, partition.validation_items, partition.test_items])
     return DeviceDataset(prepared, device, FixedFeatures(compute, used, kept))
 

@@ -76,7 +76,6 @@ def train_run(
     prepared_folder: Path | str,
     partition_folder: Path | str,
     output_folder: Path | str,
-    cache_dir: Path | str | None = None,
     report: Callable[[str], None] = log.info,
 ) -> None:
     """Trains one run and writes rounds.parquet, steps.parquet, model.safetensors and, last, manifest.json.
@@ -91,7 +90,6 @@ def train_run(
         config: the run's configuration, as ``RunConfig`` dumps it.
         prepared_folder, partition_folder: the prepared data set, and the partition of the run's seed.
         output_folder: where the results go.
-        cache_dir: where noise calibrations and fixed features are kept between runs.
         report: takes one line of progress for each evaluated round.
 
     Raises:
@@ -100,18 +98,12 @@ def train_run(
         Stopped: SIGTERM or SIGINT came; the last round's checkpoint is written.
     """
     started = time.perf_counter()
-    cache = None if cache_dir is None else Path(cache_dir)
-    inputs = read_inputs(config, prepared_folder, partition_folder, cache)
-    train_inputs(inputs, Path(output_folder), cache, report, started)
+    inputs = read_inputs(config, prepared_folder, partition_folder)
+    train_inputs(inputs, Path(output_folder), report, started)
 
 
 def train_inputs(
-    inputs: RunInputs,
-    folder: Path,
-    cache: Path | None,
-    report: Callable[[str], None],
-    started: float,
-    ask: Ask | None = None,
+    inputs: RunInputs, folder: Path, report: Callable[[str], None], started: float, ask: Ask | None = None
 ) -> None:
     """The same from inputs, in a process begun at ``started`` (``perf_counter``); ``ask``: silos and data are
     elsewhere."""
@@ -129,7 +121,7 @@ def train_inputs(
         if inputs.plan.settings.noise_source is NoiseSource.SECURE:
             inputs = replace(inputs, secret=run_secret(folder / CHECKPOINTS))
         with stop_requests() as stop:
-            federation = make_federation(inputs, device, cache)
+            federation = make_federation(inputs, device)
             checkpoints = Checkpoints(folder / CHECKPOINTS, own, performance.checkpoint_minutes, report)
             recorder, model = Recorder(inputs.run.run_id, inputs.plan.rounds), GlobalModel(federation)
             run = Run(inputs, folder, own, federation, model, recorder, checkpoints, stop, report, ask)

@@ -94,7 +94,6 @@ def write_utility(
     config: Mapping[str, Any],
     prepared_folder: Path | str,
     target_parquet: Path | str,
-    cache_dir: Path | str | None = None,
     seeds: Sequence[int] = tuple(range(SEEDS)),
     steps: int = STEPS,
 ) -> pd.DataFrame:
@@ -106,15 +105,14 @@ def write_utility(
     prepared = load_prepared(prepared_folder)
     if prepared.kind != "image":
         raise expected("data of the convex model", prepared.kind, "images", DataError)
-    cache = None if cache_dir is None else Path(cache_dir)
     rows: list[dict[str, Any]] = []
     for seed in seeds:
         data = _seed_data(RunConfig.model_validate({**config, "seed": seed}), prepared)
-        item_level = plan_run(_run(data, _ITEM_LEVEL, steps, 1.0), data.partition, cache)
+        item_level = plan_run(_run(data, _ITEM_LEVEL, steps, 1.0), data.partition)
         # c₂ for which equation 9 gives LocalItemDP's noise multiplier
         constant = bounds.constant_of(item_level.silos[0].noise_multiplier, _schedule(item_level, 1.0, 1.0))
         for name in THEOREMS:
-            rows += _rows(data, name, _train(data, name, steps, cache), constant)
+            rows += _rows(data, name, _train(data, name, steps), constant)
             excess, bound = rows[-2]["excess"], rows[-2]["bound"]
             log.info(f"seed {seed}, {name}: excess {excess:.3f} nats, bound {bound:.3f}")
     table = pd.DataFrame(rows, columns=list(EXCESS_COLUMNS))
@@ -169,8 +167,8 @@ def _run(data: _SeedData, name: str, steps: int, learning_rate: float) -> RunCon
     return load_run(changes)
 
 
-def _train(data: _SeedData, name: str, steps: int, cache: Path | None) -> _Trained:
-    plan = plan_run(_run(data, name, steps, 1.0), data.partition, cache)
+def _train(data: _SeedData, name: str, steps: int) -> _Trained:
+    plan = plan_run(_run(data, name, steps, 1.0), data.partition)
     planned_noise = 0.0
     if plan.clip_norm is not None:
         group = typical_group_size(plan.silos[0]) if plan.group_noise_multipliers else 1

@@ -37,22 +37,21 @@ PAPER_PROBABILITY = 512 / 25_375
 
 
 def write_noise(
-    runs: Iterable[tuple[Mapping[str, Any], Path | str, Path | str]],
-    target_parquet: Path | str,
-    cache_dir: Path | str | None = None,
+    runs: Iterable[tuple[Mapping[str, Any], Path | str, Path | str]], target_parquet: Path | str
 ) -> pd.DataFrame:
     """Writes noise.parquet (columns: ``utility.NOISE_COLUMNS``) and returns it: each run with both schedules.
 
     ``runs``: configuration, prepared data set and partition of each, in sound mode. Raises DataError for none, and
     SubjectDPError for one whose plan is refused, or whose noise depends on the data.
     """
-    cache = None if cache_dir is None else Path(cache_dir)
     rows = []
     for config, prepared_folder, partition_folder in runs:
         run = load_run(config)
+        if run.privacy.mode != AccountingMode.SOUND:
+            raise expected(f"privacy.mode of {run.run_id}", run.privacy.mode, "sound, as the figure says", DataError)
         prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
         for schedule in (SCENARIO, PAPERS):
-            rows.append(_row(run, schedule, prepared, partition, cache))
+            rows.append(_row(run, schedule, prepared, partition))
             log.info("%(label)s, %(schedule)s: planned %(planned).4g, measured %(measured).4g", rows[-1])
     if not rows:
         raise expected("runs to measure the noise of", "none", "at least one run with noise", DataError)
@@ -62,7 +61,7 @@ def write_noise(
 
 
 def measured_noise(
-    run: RunConfig, plan: PrivacyPlan, prepared: PreparedData, partition: Partition, cache_dir: Path | None = None
+    run: RunConfig, plan: PrivacyPlan, prepared: PreparedData, partition: Partition
 ) -> tuple[float, int]:
     """Std of the noise on the averaged gradient in clip norms, and the number of coordinates it is averaged over.
     Runs the plan's last round, with one local step of plain SGD at a rate of 1 at each silo."""
@@ -71,7 +70,7 @@ def measured_noise(
     inputs = RunInputs(run.model_copy(update={"training": training}), single, prepared, partition)
     models = []
     for noise in ("one", "other"):
-        federation = replace(make_federation(inputs, torch.device("cpu"), cache_dir), noise_name=noise)
+        federation = replace(make_federation(inputs, torch.device("cpu")), noise_name=noise)
         model = GlobalModel(federation)
         run_round(federation, model, plan.rounds, StepLog())
         models.append(model.vector)
@@ -93,13 +92,11 @@ def paper_schedule(run: RunConfig, partition: Partition) -> RunConfig:
     return run.model_copy(update={"training": training, "subject": subject})
 
 
-def _row(
-    run: RunConfig, schedule: str, prepared: PreparedData, partition: Partition, cache: Path | None
-) -> dict[str, Any]:
+def _row(run: RunConfig, schedule: str, prepared: PreparedData, partition: Partition) -> dict[str, Any]:
     chosen = run if schedule == SCENARIO else paper_schedule(run, partition)
-    plan = plan_run(chosen, partition, cache)
+    plan = plan_run(chosen, partition)
     planned = averaged_noise(plan)
-    measured, coordinates = measured_noise(chosen, plan, prepared, partition, cache)
+    measured, coordinates = measured_noise(chosen, plan, prepared, partition)
     name, variant = run.algorithm.name, run.algorithm.variant
     predicted = plan.settings.predicted_subjects
     return {

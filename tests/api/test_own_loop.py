@@ -25,6 +25,8 @@ from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSa
 import subjectdp
 from api.loops import DATA, INPUTS, ITEMS, NOISE, TARGETS, Loop
 from engine.oracle import Code
+from subjectdp.api import engine
+from subjectdp.engine.probe import check_model
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
 
 
@@ -729,6 +731,62 @@ def test_a_private_loader_stays_as_it_was_made() -> None:
     del items[9:]
     with pytest.raises(DataError, match="items of the data set to be the 24 that it had.*got 9"):
         loop.step()
+
+
+def test_a_collate_fn_may_use_up_its_items_and_keeps_none() -> None:
+    def popped(items: list[Any]) -> Any:
+        targets = torch.stack([item.pop("labels") for item in items])
+        return torch.stack([item["rows"].mul_(2.0) for item in items]), targets
+
+    class Named(TensorDataset):
+        def __getitem__(self, place: int) -> Any:
+            return {"rows": INPUTS[place].clone(), "labels": TARGETS[place]}
+
+    loop = Loop(data_loader=DataLoader(Named(INPUTS), ITEMS, collate_fn=popped))
+    loop.train(2)
+
+    class First:
+        mean: Any = None
+
+        def __call__(self, items: list[Any]) -> Any:
+            inputs, targets = default_collate(items)
+            self.mean = inputs.mean(0) if self.mean is None else self.mean
+            return inputs - self.mean, targets
+
+    with pytest.raises(ModelError, match="collate_fn that keeps the items"):
+        Loop(data_loader=DataLoader(DATA, ITEMS, collate_fn=First()))
+
+
+def test_a_list_that_logs_is_one_thing_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module is tried at the list's first entry, the second, fourth and eighth, and after 1 and 10 steps."""
+    tried: list[Any] = []
+
+    def counted(*given: Any) -> list[str]:
+        tried.append(given)
+        return check_model(*given)
+
+    monkeypatch.setattr(engine, "check_model", counted)
+    losses: list[float] = []
+
+    def logged(out: Tensor, wanted: Tensor) -> Tensor:
+        each = nn.functional.cross_entropy(out, wanted, reduction="none")
+        losses.append(float(each.detach().mean()))
+        return each
+
+    loop = Loop(nn.Linear(6, 3), criterion=logged)
+    loop.train(12)
+    assert 5 <= len(tried) <= 8
+
+
+def test_a_coin_for_the_batch_is_no_mixing() -> None:
+    def either(out: Tensor, wanted: Tensor) -> Tensor:
+        smooth = 0.1 if float(torch.rand(())) < 0.5 else 0.0
+        return nn.functional.cross_entropy(out, wanted, reduction="none", label_smoothing=smooth)
+
+    for _ in range(4):
+        loop = Loop(nn.Linear(6, 3), criterion=either)
+        loop.train(3)
+        assert loop.engine.steps == 3
 
 
 class Switched(nn.Linear):

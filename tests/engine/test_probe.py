@@ -47,6 +47,19 @@ def grown(m: Any, inputs: Tensor) -> Tensor:
     return result
 
 
+def keeping(m: Any, inputs: Tensor) -> Tensor:
+    """Hidden values, with their graph, to look at."""
+    result: Tensor = m.last(inputs)
+    m.seen = {"outputs": [result]}
+    return result
+
+
+def kept() -> nn.Module:
+    module = Code(keeping, last=nn.Linear(6, 3))
+    module(torch.randn(2, 6))
+    return module
+
+
 def growing() -> nn.Module:
     module = Code(grown, last=nn.Linear(6, 3))
     module.register_buffer("steps", None)
@@ -58,11 +71,12 @@ def growing() -> nn.Module:
     [
         Code(flipped, last=nn.Linear(6, 3)),
         growing(),
+        kept(),
         Code(layer_drop, first=nn.Linear(6, 6), middle=nn.Linear(6, 6), last=nn.Linear(6, 3)),
         nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.4), nn.Linear(8, 3)),
         nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.Tanh(), nn.AlphaDropout(0.3)), nn.Linear(8, 3)),
     ],
-    ids=["coins", "a buffer that grows", "layer drop", "dropout", "alpha dropout"],
+    ids=["coins", "a buffer that grows", "values that are kept", "layer drop", "dropout", "alpha dropout"],
 )
 def test_random_models_pass_and_the_probe_leaves_no_trace(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "manual_seed_all", None)  # seeds a device that is not in use for later
@@ -80,6 +94,20 @@ def first_mean(module: nn.Module, hidden: Tensor) -> Tensor:
     """The mean of the first mini-batch, kept in a plain attribute."""
     module.mean = getattr(module, "mean", hidden.mean(0).detach())
     return hidden - module.mean
+
+
+def largest_so_far(module: nn.Module, hidden: Tensor) -> Tensor:
+    """Divided by the largest number of all passes."""
+    module.top = max(getattr(module, "top", 0.0), float(hidden.detach().abs().max()))
+    return hidden / module.top
+
+
+def last_kept(module: nn.Module, hidden: Tensor) -> Tensor:
+    """A buffer of another size in each pass, with what the items gave."""
+    if not hasattr(module, "values"):
+        module.register_buffer("values", None)
+    module.values = hidden.detach()
+    return hidden
 
 
 def kept_mean(module: nn.Module, hidden: Tensor) -> Tensor:
@@ -102,6 +130,8 @@ MIXING = {
     "mixup now and then": lambda module, hidden: mixed_up(module, hidden) if float(torch.rand(())) < 0.1 else hidden,
     "mixup by Python's coin": lambda module, hidden: mixed_up(module, hidden) if random.random() < 0.1 else hidden,
     "the first mean": first_mean,
+    "the largest so far": largest_so_far,
+    "the last pass in a buffer": last_kept,
     "a neighbour": lambda module, hidden: hidden + 0.1 * hidden.roll(1, 0),
     "the size of the batch": lambda module, hidden: hidden / len(hidden),
     "softmax over the batch": lambda module, hidden: hidden * torch.softmax(hidden, 0),

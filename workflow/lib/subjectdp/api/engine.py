@@ -4,7 +4,6 @@ import inspect
 import os
 import secrets
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,14 +31,14 @@ from subjectdp.api.private_step import (
 )
 from subjectdp.api.report import Spending, plain
 from subjectdp.api.schedule import Schedule
-from subjectdp.api.watched import Watched
+from subjectdp.api.watched import Changes, Watched
 from subjectdp.data.names import numbered
 from subjectdp.engine.batches import autocast_on, call, number_of, taken
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.generators import generators_kept
 from subjectdp.engine.layout import Layout, batch_norm_replaced, refuse_by_name
-from subjectdp.engine.probe import TRIED_AGAIN, check_batch, check_model, check_padding, copied, find_layout
+from subjectdp.engine.probe import TRIED_AGAIN, check_batch, check_model, check_padding, copied, find_layout, own_copy
 from subjectdp.errors import (
     ConfigError,
     ModelError,
@@ -400,7 +399,7 @@ class Trial:
         self._module, self._criterion, self._check, self._unused = module, criterion, check, set(unused)
         self._made = _made_of(module)
         self._known: Sequence[Watched] = watched(module, criterion)
-        self._changes = Counter[str]()
+        self._changes = Changes()
 
     def __call__(self, steps: int, now: Sequence[Watched] | None = None, once_more: bool = False) -> bool:
         """Whether this step is one of those: its own mini-batch is to be tried too, as each that is larger than before.
@@ -409,9 +408,9 @@ class Trial:
         more.
         """
         made, known = _made_of(self._module), watched(self._module, self._criterion) if now is None else now
-        changed = self._changed(known)
-        self._changes.update(changed)
-        often = any(self._changes[name].bit_count() == 1 for name in changed)
+        pairs = zip(("module", "criterion"), known, self._known, strict=True)
+        parameters = {id(each) for each in self._module.parameters()}
+        often = self._changes.see({f"{name}.{key}" for name, new, old in pairs for key in new.changed(old, parameters)})
         again = steps in TRIED_AGAIN or once_more or made != self._made or often
         self._known = known
         if again:
@@ -419,11 +418,6 @@ class Trial:
                 warnings.warn(NOISE_ALONE.format(", ".join(new)), stacklevel=5)
             self._made, self._unused = made, self._unused | set(new)
         return again
-
-    def _changed(self, known: Sequence[Watched]) -> list[str]:
-        parameters = {id(each) for each in self._module.parameters()}
-        pairs = zip(("module", "criterion"), known, self._known, strict=True)
-        return [f"{name}.{key}" for name, now, before in pairs for key in now.changed(before, parameters)]
 
 
 def _made_of(module: nn.Module) -> list[Any]:
@@ -486,7 +480,7 @@ def _works(module: nn.Module, losses: ItemLosses, inputs: Any, targets: Any) -> 
     """Whether module and criterion take such a batch."""
     with torch.no_grad(), generators_kept():
         try:
-            losses(call(copied(module), inputs), targets)
+            own_copy(losses)(call(copied(module), inputs), targets)
         except Exception:  # whatever a module of anyone's raises
             return False
     return True

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from subjectdp.api.private_step import Draw, PrivateStep
-from subjectdp.api.watched import Watched
+from subjectdp.api.watched import Changes, Watched
 from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts, of_items, tensors_in
 from subjectdp.engine.generators import States, generators_kept, seed_all
-from subjectdp.engine.probe import DRAWN, TRIED, TRIED_AGAIN, tried_positions
+from subjectdp.engine.probe import DRAWN, TRIED, TRIED_AGAIN, own_copy, tried_positions
 from subjectdp.errors import DataError, ModelError, PrivacyError, expected
 from subjectdp.plan.plan import PrivacyPlan
 from subjectdp.sampling import StepKey, items_of_subjects, sample_items, subjects_of_round
@@ -40,6 +40,7 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
     except LookupError as problem:
         allowed = f"one with items by position, 0 to {len(dataset) - 1}: reading one gave {problem!r}"
         raise expected("data set", type(dataset).__name__, allowed, DataError) from problem
+    check_collate(loader.collate_fn, items)
     batch = loader.collate_fn(items)
     if getattr(dataset, "__getitems__", None):  # of a whole batch; one that draws is not compared
         once_more, whole = ([dataset[i] for i in chosen], dataset.__getitems__(chosen))
@@ -48,20 +49,23 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
                 "Expected a data set whose __getitems__ returns the items of its __getitem__, those of this one depend "
                 "on their neighbours. Change items one by one, in __getitem__; a collate_fn gets a list of them."
             )
-    check_collate(loader.collate_fn, items)
     return inputs_and_targets(batch, device)
 
 
-def check_collate(collate: Callable[[list[Any]], Any], items: list[Any]) -> None:
-    """Tries a ``collate_fn`` on items; one that draws numbers under many states of the generators.
-    Raises ModelError where it sorts, mixes or drops them."""
+def check_collate(collate: Callable[[list[Any]], Any], items: list[Any]) -> bool:
+    """Tries a ``collate_fn`` on items, and says whether it draws numbers: then under many states of the generators.
+    Raises ModelError where it sorts, mixes or drops them, or keeps something of them for the next."""
     every = list(range(len(items)))
 
-    def made(places: list[int], seed: int) -> list[Tensor]:
+    def made(places: list[int], seed: int, by: Callable[[list[Any]], Any] = collate) -> list[Tensor]:
         seed_all(seed)
-        return tensors_in(collate([items[i] for i in places]))
+        return tensors_in(by([own_copy(items[i]) for i in places]))  # which it may use up
 
     with generators_kept():
+        for copies in ([0] * len(items), [every[-1]] * len(items)):
+            after_all, alone = own_copy(collate), own_copy(collate)
+            made(every, 1, after_all), made(copies, 1, alone)
+            _check_rows(made(copies, 1, after_all), made(copies, 1, alone), every, every)
         seed_all()
         before, usual = States.now(), made(every, 1)
         drawn, half = not before.are(States.now()), len(items) // 2
@@ -75,6 +79,7 @@ def check_collate(collate: Callable[[list[Any]], Any], items: list[Any]) -> None
         if not drawn:
             for order in (every[::-1], [*every[1:], 0], *([every[i]] for i in tried_positions(len(items)))):
                 _check_rows(usual, made(order, 1), order, list(range(len(order))))
+    return drawn
 
 
 def _check_rows(batch: list[Tensor], other: list[Tensor], rows: list[int], of_other: list[int]) -> None:
@@ -125,11 +130,19 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.flatten(1) if tensor.dim() > 2 else tensor
 
 
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_floating_point() else tensor.long()
+
+
+def _classes(tensor: Tensor) -> Tensor:
+    return _whole(tensor if tensor.is_floating_point() or tensor.dim() < 2 else tensor.squeeze(1))
+
+
 _OF_INPUTS: tuple[_Change, ...] = (
-    *(_same, Tensor.float, _flat, lambda each: each.unsqueeze(1)),
+    *(_same, Tensor.float, _whole, _flat, lambda each: each.unsqueeze(1)),
     *(lambda each: _flat(each).float(), lambda each: each.unsqueeze(1).float()),
 )
-_OF_TARGETS: tuple[_Change, ...] = (_same, Tensor.long, Tensor.float)
+_OF_TARGETS: tuple[_Change, ...] = (_same, Tensor.long, Tensor.float, _classes)
 
 
 class BatchCheck:
@@ -147,6 +160,7 @@ class BatchCheck:
         self._dataset, self._items = dataset, len(dataset)
         self._batches = self._largest = 0
         self._collate, self._state = loader.collate_fn, Watched({"collate_fn": loader.collate_fn})
+        self._changes = Changes()
 
     def tried(self, works: Callable[[Any, Any], bool]) -> tuple[Any, Any]:
         """Inputs and targets of a few items, as :func:`tried_batch`.
@@ -163,7 +177,7 @@ class BatchCheck:
         return inputs, targets
 
     def _made(self, items: list[Any]) -> tuple[Any, Any]:
-        inputs, targets = inputs_and_targets(self._loader.collate_fn(items), self.device)
+        inputs, targets = inputs_and_targets(self._loader.collate_fn([own_copy(item) for item in items]), self.device)
         return of_items(inputs, self._form[0]), of_items(targets, self._form[1])
 
     def check_all_tried(self) -> None:
@@ -186,23 +200,29 @@ class BatchCheck:
         if self.check_padded is None or not (self._is_due(len(places)) or longer):
             return
         items = [self._dataset[place] for place in places]
-        check_collate(self._loader.collate_fn, items)
+        drawn = check_collate(self._loader.collate_fn, items)
         if not longer:
             return
         self._seen.add(_sizes(batch))
         whole, alone = self._made(items), [(i, self._made([item])) for i, item in enumerate(items)]
         if padded := [each for each in alone if _sizes(each[1]) != _sizes(whole)]:
             padded.sort(key=lambda each: sum(tensor.numel() for tensor in tensors_in(each[1])))
+            if drawn:
+                raise ModelError(
+                    "Expected a collate_fn that draws numbers to pad all items to one length: whether an item's "
+                    "gradient changes with the longest item of its batch cannot be told from what is drawn."
+                )
             self.check_padded(whole, padded[:TRIED])
             self._tried = size
 
     def _is_due(self, items: int) -> bool:
         """Whether the ``collate_fn`` is tried: as often as a module is, and where it has been changed."""
         state, self._batches = Watched({"collate_fn": self._loader.collate_fn}), self._batches + 1
-        changed = self._loader.collate_fn is not self._collate or bool(state.changed(self._state))
+        changed = self._changes.see(state.changed(self._state)) or self._loader.collate_fn is not self._collate
         due = changed or self._batches - 1 in (0, *TRIED_AGAIN) or items > 1.1 * self._largest
+        self._collate, self._state = self._loader.collate_fn, state
         if due:
-            self._collate, self._state, self._largest = self._loader.collate_fn, state, max(items, self._largest)
+            self._largest = max(items, self._largest)
         return due
 
 

@@ -1,6 +1,7 @@
 """What a loop may change of a module or a criterion while a batch is at hand."""
 
 import dis
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache, partial
 from logging import Logger
@@ -59,6 +60,19 @@ class Watched:
             inside = inside or not isinstance(value, _LOOKED_INTO)
             for key, each in parts:
                 self._add(".".join(filter(None, (name, str(key)))), each, inside)
+
+
+class Changes:
+    """How often each thing was changed: a schedule's numbers change in each step, and a list that logs grows."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[str]()
+
+    def see(self, names: Iterable[str]) -> bool:
+        """Whether this is any one's first change, its second, fourth, eighth and so on. Entries count as one thing."""
+        changed = {name.rpartition(".")[0] if name.rpartition(".")[2].isdigit() else name for name in names}
+        self._counts.update(changed)
+        return any(self._counts[name].bit_count() == 1 for name in changed)
 
 
 def _parts(value: Any, inside: bool) -> Iterable[tuple[Any, Any]] | None:

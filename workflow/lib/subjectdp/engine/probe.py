@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from subjectdp.engine.batches import Inputs, call, number_of, taken, tensors_in
@@ -28,6 +29,7 @@ from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.generators import States, generators_kept, seed_all
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
+from subjectdp.engine.ragged import tensors_of
 from subjectdp.errors import ModelError
 from subjectdp.io.freed_memory import return_freed_memory
 
@@ -124,10 +126,11 @@ def check_among_few(run: Callable[[Tensor], Tensor], items: int) -> None:
     their size changes. ``run`` gives one tensor, else as of :func:`check_others_stay`. Raises ModelError."""
     few = _two_of(items)
     with generators_kept():
-        alone, again, among = run(few), run(few), run(torch.arange(items))[few]
-    alone, again, among = (each.detach().nan_to_num(0.0, 0.0, 0.0) for each in (alone, again, among))
-    close = torch.allclose(among, alone, rtol=0.0, atol=_ALIKE * float(alone.abs().amax()))
-    if torch.equal(alone, again) and not close:
+        if _draws(lambda: run(few)):
+            return
+        alone, among = run(few), run(torch.arange(items))[few]
+    alone, among = (each.detach().nan_to_num(0.0, 0.0, 0.0) for each in (alone, among))
+    if not torch.allclose(among, alone, rtol=0.0, atol=_ALIKE * float(alone.abs().amax())):
         raise ModelError(
             f"Expected a model and a loss that treat items one by one: among {items} items an item gets something else "
             f"than among {len(few)}."
@@ -223,7 +226,7 @@ def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> L
 def _trial(*given: Any) -> Iterator[_Trial]:
     """A trial of a model whose passes leave it as it is."""
     trial = _Trial(*given)
-    trial = replace(trial, item_loss=_own(trial.item_loss))
+    trial = replace(trial, item_loss=own_copy(trial.item_loss))
     with in_words("The module"), generators_kept(), torch.enable_grad():
         trial.check_left_alone()
         trial.check_forgets()
@@ -235,7 +238,7 @@ def copied(model: nn.Module) -> nn.Module:
     held: dict[int, Any] = {id(p): nn.Parameter(p.detach().clone(), p.requires_grad) for p in model.parameters()}
     held |= {id(buffer): buffer.detach().clone() for buffer in model.buffers()}
     own = [each for module in model.modules() for each in vars(module).values()]
-    held = {id(each): each.detach().clone() for each in own if isinstance(each, Tensor)} | held  # as of weight norm
+    held = {id(each): each.detach().clone() for each in tensors_of(own)} | held  # as of weight norm, or kept values
     own += [each for part in own if isinstance(part, dict) for each in part.values()]  # hooks
     held |= {id(each): each for each in own if isinstance(each, torch.jit.ScriptFunction)}
     try:
@@ -245,7 +248,7 @@ def copied(model: nn.Module) -> nn.Module:
         raise ModelError(f"Expected {wanted}: {problem}") from problem
 
 
-def _own(item_loss: ItemLoss) -> ItemLoss:
+def own_copy(item_loss: Any) -> Any:
     """A copy, whose state is nobody's; what cannot be copied as it is."""
     try:
         return copy.deepcopy(item_loss)
@@ -269,22 +272,31 @@ class _Trial:
         return taken(self.inputs, places), taken(self.targets, places)
 
     def check_forgets(self) -> None:
-        """A pass after some of all items beside the same after some of the first item alone."""
-        found = []
-        for before in (torch.arange(self.items), torch.zeros(self.items, dtype=torch.int64)):
-            model, item_loss = self._copied(), _own(self.item_loss)
+        """A pass of one item after some of all items beside the same after some of that item alone; the first item,
+        which may be the largest, and the last."""
+        every = torch.arange(self.items)
+        for one in (torch.zeros_like(every), torch.full_like(every, self.items - 1)):
+            for after_all, alone in zip(self._passes(every, one), self._passes(one, one), strict=True):
+                if after_all.shape != alone.shape or not _stay(after_all, alone):
+                    raise ModelError(
+                        "Expected a model and a loss that keep nothing of the items from one pass to the next, what "
+                        "they give changes with the items of the pass before: no noise covers that."
+                    )
+
+    def _passes(self, before: Tensor, then: Tensor) -> list[Tensor]:
+        """The buffers that two passes of some items leave, and the losses of a pass of others then."""
+        model, item_loss = self._copied(), own_copy(self.item_loss)
+
+        def losses(places: Tensor) -> Tensor:
+            seed_all()
+            inputs, targets = self._taken(places)
             with torch.no_grad():
-                for places in (before, before, torch.arange(self.items)):
-                    seed_all()
-                    inputs, targets = self._taken(places)
-                    losses = item_loss(call(model, inputs), targets)
-            found.append([losses.nan_to_num(), *(each.nan_to_num() for each in model.buffers())])
-        for one, other in zip(*found, strict=True):
-            if one.shape != other.shape or not _stay(one, other):
-                raise ModelError(
-                    "Expected a model and a loss that keep nothing of the items from one pass to the next, what they "
-                    "give changes with the items of the pass before: no noise covers that."
-                )
+                found: Tensor = item_loss(call(model, inputs), targets)
+            return found.nan_to_num()
+
+        losses(before), losses(before)
+        left = [each.nan_to_num().clone() for each in model.buffers()]
+        return [*left, losses(then)]
 
     def check_left_alone(self) -> None:
         trial = self._copied()
@@ -296,7 +308,7 @@ class _Trial:
                 "Expected a model that returns tensors, or tuples, lists or mappings of them, got "
                 f"{type(output).__name__}: return its fields, or a NamedTuple."
             )
-        if _own(self.item_loss)(output, self.targets).requires_grad:
+        if own_copy(self.item_loss)(output, self.targets).requires_grad:
             raise ModelError(
                 "Expected a criterion of outputs and targets, it reads parameters that are trained: compute what it "
                 "needs in the module, or add a term of the weights in the loop."
@@ -376,8 +388,9 @@ class _Trial:
     def check_others_stay(self) -> None:
         quiet = _without_dropout(self._copied(), self.inputs)
         check_batch(self._engine(quiet, quiet.training), self.inputs, self.targets)
-        if not self._draw(_silent(self._copied())):
-            return
+        with _DropoutOff():
+            if not self._draw(_silent(self._copied())):
+                return
         model = self._copied()
 
         def losses(places: Tensor) -> list[Tensor]:
@@ -426,6 +439,19 @@ def _silent(model: nn.Module) -> nn.Module:
         elif isinstance(module, nn.RNNBase | nn.MultiheadAttention):
             module.dropout = 0.0
     return model
+
+
+class _DropoutOff(TorchFunctionMode):
+    """torch's dropout as functions is off: it is each item's own."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if "dropout" in name and name[0] != "_":
+            return args[0] if args else kwargs["input"]
+        if name == "scaled_dot_product_attention":
+            args, kwargs = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args, dict(kwargs)
+            kwargs.pop("dropout_p", None)
+        return func(*args, **kwargs)
 
 
 def _without_dropout(model: nn.Module, inputs: Inputs) -> nn.Module:

@@ -440,7 +440,8 @@ class PrivateModule(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         inner = self.__dict__.get("_modules", {}).get("module")
-        own = inner is None or name in self.__dict__ or name.startswith("_") or not hasattr(inner, name)
+        of_torch = name in self.__dict__ or hasattr(nn.Module, name)  # a trainer may wrap this one's forward
+        own = inner is None or of_torch or name.startswith("_") or not hasattr(inner, name)
         super().__setattr__(name, value) if own else setattr(inner, name, value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -291,9 +291,7 @@ class PrivateLoader:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _AS_MADE and "dataset" in vars(self):
-            raise PrivacyError(
-                f"Expected the private loader as make_private made it, {name} was set: make a new engine."
-            )
+            raise PrivacyError(f"Expected the loader as make_private made it, {name} was set: make a new engine.")
         super().__setattr__(name, value)
 
     def __len__(self) -> int:

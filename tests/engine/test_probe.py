@@ -203,6 +203,20 @@ def test_losses_that_draw_for_each_item_are_taken_and_wrong_ones_named() -> None
         sums(nn.CrossEntropyLoss)
 
 
+def test_what_is_drawn_in_evaluation_is_one_for_the_batch_or_named() -> None:
+    inputs, targets = torch.randn(12, 6), torch.arange(12) % 3
+
+    def noisy(m: Any, x: Tensor) -> Tensor:
+        result: Tensor = F.linear(x, m.last.weight + 0.1 * torch.randn(3, 6) * m.spread)
+        return result
+
+    weights = Code(noisy, last=nn.Linear(6, 3), spread=nn.Parameter(torch.ones(3, 6)))
+    assert subjectdp.clip_sum(weights, inputs, targets, 1.0)["spread"].norm() > 0
+    items = Code(lambda m, x: F.linear(F.dropout(x, 0.5, True), m.last.weight * 1.0), last=nn.Linear(6, 3, bias=False))
+    with pytest.raises(ModelError, match="in training alone: ask self.training"):
+        subjectdp.clip_sum(items, inputs, targets, 1.0)
+
+
 @torch.jit.script
 def scripted(x: Tensor, weight: Tensor) -> Tensor:
     """A function that nothing looks into."""

@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from subjectdp.engine import convolution, recurrent
 from subjectdp.engine.batches import Inputs, call, forwards, number_of, taken
 from subjectdp.engine.convolution import ConvolutionRule
+from subjectdp.engine.generators import seed_all
 from subjectdp.engine.recurrent import LSTMRule
 from subjectdp.engine.rules import EmbeddingRule, GroupNormRule, LayerNormRule, LayerRule, LinearRule
 from subjectdp.engine.uses import Alone, Key, NotFollowed, Places, Uses, learned
@@ -108,6 +109,7 @@ def _learned(model: nn.Module, trained: frozenset[str], inputs: Inputs, alone: t
     passes = []
     for part in ([*range(_FEWEST)], [*range(items)], [items - 1, *range(items - 1)]):
         uses = Uses(parameters, constants, len(part))
+        seed_all()  # one coin for the batch, and one draw of the weights, are the same in each
         with torch.no_grad(), kept_alone(model, alone), _watched(layers, uses) as unfit, uses:
             call(model, taken(inputs, part))
         passes.append((uses, unfit))

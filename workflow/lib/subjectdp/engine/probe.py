@@ -219,7 +219,14 @@ def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> L
     with in_words("The module"), generators_kept():
         trial = copied(model)
         refuse_by_name(trial)
-        return layout_of(_without_dropout(trial, inputs), trained, inputs)
+        quiet = _without_dropout(trial, inputs)
+        try:
+            return layout_of(quiet, trained, inputs)
+        except ModelError as problem:
+            if not _draws(lambda: call(quiet, inputs)):
+                raise
+            wanted = "a model that draws numbers for its items in training alone: ask self.training before"
+            raise ModelError(f"Expected {wanted}. It draws some in evaluation too. ({problem})") from problem
 
 
 @contextmanager

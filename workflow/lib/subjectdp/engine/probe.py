@@ -255,12 +255,12 @@ def copied(model: nn.Module) -> nn.Module:
         raise ModelError(f"Expected {wanted}: {problem}") from problem
 
 
-def own_copy(item_loss: Any) -> Any:
-    """A copy, whose state is nobody's; what cannot be copied as it is."""
+def own_copy(value: Any) -> Any:
+    """A copy of a criterion, ``collate_fn`` or item, so that a trial leaves nothing in it; itself if it has none."""
     try:
-        return copy.deepcopy(item_loss)
-    except Exception:  # whatever a criterion of anyone's raises
-        return item_loss
+        return copy.deepcopy(value)
+    except Exception:  # whatever anyone's code raises
+        return value
 
 
 @dataclass(frozen=True)

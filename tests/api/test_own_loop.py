@@ -839,26 +839,61 @@ def test_a_part_that_stops_running_is_said_to_be_trained_by_noise_alone() -> Non
         loop.step()
 
 
-def unsqueezed(rows: Tensor) -> Tensor:
-    return rows.unsqueeze(1)
+def two_layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
-FORMS: dict[str, tuple[Callable[[], nn.Module], Tensor, Callable[[Tensor], Tensor]]] = {
-    "flattened": (lambda: nn.Linear(6, 3), INPUTS.view(ITEMS, 1, 2, 3), lambda x: x.view(len(x), -1)),
-    "bytes": (lambda: nn.Linear(6, 3), (INPUTS * 9).byte(), Tensor.float),
-    "a channel": (lambda: nn.Sequential(nn.Conv2d(1, 3, (2, 3)), nn.Flatten()), INPUTS.view(ITEMS, 2, 3), unsqueezed),
+BINARY = (two_layers, nn.BCEWithLogitsLoss(), TensorDataset(INPUTS, TARGETS % 2))
+FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], nn.Module, Any], Callable[..., Tensor]]] = {
+    "flattened": (
+        (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), TensorDataset(INPUTS.view(ITEMS, 1, 2, 3), TARGETS.int())),
+        lambda module, loss, x, y: loss(module(x.view(len(x), -1)), y.long()),
+    ),
+    "bytes": (
+        (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), TensorDataset((INPUTS * 9).byte(), TARGETS)),
+        lambda module, loss, x, y: loss(module(x.float()), y),
+    ),
+    "a channel": (
+        (
+            lambda: nn.Sequential(nn.Conv2d(1, 3, (2, 3)), nn.Flatten()),
+            nn.CrossEntropyLoss(),
+            TensorDataset(INPUTS.view(ITEMS, 2, 3), TARGETS),
+        ),
+        lambda module, loss, x, y: loss(module(x.unsqueeze(1)), y),
+    ),
+    "rows": (BINARY, lambda module, loss, x, y: loss(module(x).squeeze(), y.float())),
+    "a column": (BINARY, lambda module, loss, x, y: loss(module(x), y.view(-1, 1).float())),
+    "a number": (
+        (two_layers, nn.MSELoss(), TensorDataset(INPUTS, INPUTS.sum(1))),
+        lambda module, loss, x, y: loss(module(x)[:, 0], y),
+    ),
+    "by name": (
+        (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), [{"image": x, "label": y} for x, y in DATA]),
+        lambda module, loss, batch: loss(module(batch["image"]), batch["label"]),
+    ),
+    "inputs": (
+        (lambda: nn.Linear(6, 6), nn.MSELoss(), TensorDataset(INPUTS)),
+        lambda module, loss, x: loss(module(x), x),
+    ),
+    "inputs beside labels": (
+        (lambda: nn.Linear(6, 6), nn.MSELoss(), DATA),
+        lambda module, loss, x, y: loss(module(x), x),
+    ),
 }
 
 
+@pytest.mark.parametrize("batch_size", [1, ITEMS])
 @pytest.mark.parametrize("form", FORMS)
-def test_the_loop_may_give_items_in_another_form(form: str) -> None:
-    make, inputs, change = FORMS[form]
-    loop = Loop(make(), data_loader=DataLoader(TensorDataset(inputs, TARGETS.int()), ITEMS))
-    for rows, targets in loop.loader.take(2):
-        loop.optimizer.zero_grad()
-        loop.loss(loop.private(change(rows)), targets.long()).backward()
-        loop.optimizer.step()
-    assert loop.engine.steps == 2
+def test_a_loop_may_give_items_in_another_form(form: str, batch_size: int) -> None:
+    (make, criterion, data), body = FORMS[form]
+    with warnings.catch_warnings(action="error"):
+        loop = Loop(make(), data_loader=DataLoader(data, batch_size), criterion=criterion)
+        for batch in loop.loader.take(3):
+            loop.optimizer.zero_grad()
+            given = [batch] if isinstance(batch, dict) else batch
+            body(loop.private, loop.loss, *given).backward()
+            loop.optimizer.step()
+    assert loop.engine.steps == 3
 
 
 def test_losses_of_float64_train_people_too() -> None:
@@ -1565,8 +1600,8 @@ def test_a_data_set_that_grows_or_goes_by_other_keys_is_refused() -> None:
     by_name: Any = {f"item {number}": item for number, item in enumerate(items[1:])}
     with pytest.raises(DataError, match="items by position, 0 to 23: reading one gave KeyError.0., got 'dict'"):
         Loop(data_loader=DataLoader(by_name, ITEMS))
-    named: Any = [{"x": row, "label": target} for row, target in items[1:]]
-    with pytest.raises(DataError, match="a mapping with labels, got 'dict of x, label'"):
+    named: Any = [{"x": row, "class": target} for row, target in items[1:]]
+    with pytest.raises(DataError, match="a mapping with labels, .*got 'dict of x, class'"):
         Loop(data_loader=DataLoader(named, ITEMS))
 
 

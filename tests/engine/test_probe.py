@@ -203,18 +203,60 @@ def test_losses_that_draw_for_each_item_are_taken_and_wrong_ones_named() -> None
         sums(nn.CrossEntropyLoss)
 
 
-def test_what_is_drawn_in_evaluation_is_one_for_the_batch_or_named() -> None:
+def spread(m: Any, x: Tensor) -> Tensor:
+    """One draw for the batch."""
+    result: Tensor = F.linear(x, m.last.weight + 0.1 * torch.randn(3, 6) * m.spread)
+    return result
+
+
+def sampled_code(m: Any, x: Tensor) -> Tensor:
+    """The reparametrised code of a variational encoder, through code without a rule."""
+    code = torch.distributions.Normal(x, m.spread.exp()[:1]).rsample()
+    result: Tensor = F.linear(F.dropout(code, 0.2, True), m.last.weight * 1.0)
+    return result
+
+
+def diffused(m: Any, x: Tensor) -> Tensor:
+    """A step of diffusion for each item, and its noise."""
+    step = torch.randint(0, 3, (len(x),))
+    noised = x + step.sqrt().unsqueeze(1) * torch.randn_like(x)
+    result: Tensor = F.linear(noised + m.spread[step], m.last.weight * 1.0)
+    return result
+
+
+def masked(m: Any, x: Tensor) -> Tensor:
+    """Half of each item's values, in an order of its own, as in a masked autoencoder."""
+    order = torch.rand(x.shape).argsort(1)
+    kept = order[:, :3]
+    result: Tensor = (m.last.weight.t() * 1.0)[kept].mul(x.gather(1, kept).unsqueeze(2)).sum(1) * m.spread.sum()
+    return result
+
+
+@pytest.mark.parametrize("body", [spread, sampled_code, diffused, masked])
+def test_what_is_drawn_in_evaluation_too_is_taken(body: Any) -> None:
     inputs, targets = torch.randn(12, 6), torch.arange(12) % 3
+    model = Code(body, last=nn.Linear(6, 3, bias=False), spread=nn.Parameter(torch.ones(3, 6)))
+    torch.manual_seed(5)
+    found = subjectdp.clip_sum(model, inputs, targets, 1.0)
+    torch.manual_seed(5)
+    losses, parameters = F.cross_entropy(model(inputs), targets, reduction="none"), dict(model.named_parameters())
+    wanted = dict.fromkeys(parameters, torch.zeros(()))
+    for loss in losses:
+        gradients = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True)
+        factor = min(1.0, 1 / float(torch.cat([each.flatten() for each in gradients]).norm()))
+        wanted = {name: wanted[name] + factor * each for name, each in zip(parameters, gradients, strict=True)}
+    assert all(relative(found[name], wanted[name]) < 1e-4 for name in parameters)
 
-    def noisy(m: Any, x: Tensor) -> Tensor:
-        result: Tensor = F.linear(x, m.last.weight + 0.1 * torch.randn(3, 6) * m.spread)
-        return result
 
-    weights = Code(noisy, last=nn.Linear(6, 3), spread=nn.Parameter(torch.ones(3, 6)))
-    assert subjectdp.clip_sum(weights, inputs, targets, 1.0)["spread"].norm() > 0
-    items = Code(lambda m, x: F.linear(F.dropout(x, 0.5, True), m.last.weight * 1.0), last=nn.Linear(6, 3, bias=False))
+def test_rows_that_an_items_own_draws_choose_are_refused() -> None:
+    def dropped(m: Any, x: Tensor) -> Tensor:
+        kept = torch.rand(x.shape) < 0.5
+        return torch.zeros(*x.shape, 3).masked_scatter(kept.unsqueeze(2), x[kept].unsqueeze(1) @ m.row).sum(1)
+
     with pytest.raises(ModelError, match="in training alone: ask self.training"):
-        subjectdp.clip_sum(items, inputs, targets, 1.0)
+        subjectdp.clip_sum(
+            Code(dropped, row=nn.Parameter(torch.ones(1, 3))), torch.randn(12, 6), torch.arange(12) % 3, 1.0
+        )
 
 
 @torch.jit.script

@@ -36,9 +36,8 @@ from subjectdp.data.names import numbered
 from subjectdp.engine.batches import autocast_on, call, number_of, taken
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.generators import generators_kept
 from subjectdp.engine.layout import Layout, batch_norm_replaced, refuse_by_name
-from subjectdp.engine.probe import TRIED_AGAIN, check_batch, check_model, check_padding, copied, find_layout, own_copy
+from subjectdp.engine.probe import TRIED_AGAIN, check_batch, check_model, check_padding, copied, find_layout
 from subjectdp.errors import (
     ConfigError,
     ModelError,
@@ -458,13 +457,13 @@ def _tried_engine(
     tell = partial(warnings.warn, stacklevel=4)
     refuse_by_name(module)
     losses, trained = ItemLosses(criterion), trained_parameters(module)
-    inputs, targets = batches.tried(partial(_works, module, losses))
+    inputs, targets, tried = batches.tried(lambda given: call(copied(module), given), losses)
     items_apart = check is check_model
     layout = find_layout(module, trained, inputs) if items_apart else Layout(frozenset(trained), frozenset())
-    if unused := check(module, losses, inputs, targets, layout):
+    if unused := check(module, tried, inputs, targets, layout):
         tell(NOISE_ALONE.format(", ".join(unused)))
     if items_apart:
-        batches.check_padded = lambda whole, alone: check_padding(module, losses, layout, whole, alone)
+        batches.check_padded = lambda whole, alone: check_padding(module, tried, layout, whole, alone)
         batches.check_all_tried()
     engine = ClippingEngine(FlatParameters(module, layout.trained), capacity, losses, layout)
     if layout.alone:
@@ -473,14 +472,4 @@ def _tried_engine(
     if items_apart and (slow := engine.followed):
         names = ", ".join(slow[:6]) + (f" and {len(slow) - 6} more" if len(slow) > 6 else "")
         tell(f"No layer rule covers {names}: their clipping is exact, and may be slower.")
-    return engine, Trial(module, criterion, lambda: check(module, losses, inputs, targets, layout), unused)
-
-
-def _works(module: nn.Module, losses: ItemLosses, inputs: Any, targets: Any) -> bool:
-    """Whether module and criterion take such a batch."""
-    with torch.no_grad(), generators_kept():
-        try:
-            own_copy(losses)(call(copied(module), inputs), targets)
-        except Exception:  # whatever a module of anyone's raises
-            return False
-    return True
+    return engine, Trial(module, criterion, lambda: check(module, tried, inputs, targets, layout), unused)

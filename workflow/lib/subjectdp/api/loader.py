@@ -3,11 +3,12 @@
 What a loader's ``collate_fn`` makes of items must be there by itself, whatever the others are.
 """
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler
 
+from subjectdp.api.private_loss import ItemLosses
 from subjectdp.api.private_step import Draw, PrivateStep
 from subjectdp.api.watched import Changes, Watched
 from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts, of_items, tensors_in
@@ -102,18 +104,26 @@ def _alike(batch: Any, other: Any) -> bool:
     return all(torch.equal(one.nan_to_num(), two.nan_to_num()) for one, two in pairs)
 
 
+TARGETS = ("labels", "label", "targets", "target", "y")
+"""Names of the targets in a mapping; the first that is there."""
+
+
 def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
-    """Of a batch: (inputs, ..., targets), or a mapping with ``labels``. Raises DataError for anything else."""
+    """Of a batch: (inputs, ..., targets), one tensor that is both, or a mapping with ``labels`` or another of
+    :data:`TARGETS`. Raises DataError for anything else."""
+    if isinstance(batch, Tensor) or (isinstance(batch, list | tuple) and len(batch) == 1):
+        alone = batch if isinstance(batch, Tensor) else batch[0]
+        batch = alone, alone
     names = list(batch.keys()) if isinstance(batch, Mapping) else []  # a TensorDict iterates over its items
-    if "labels" in names:
-        found: Any = ({name: batch[name] for name in names if name != "labels"}, batch["labels"])
+    if wanted := [name for name in TARGETS if name in names]:
+        found: Any = ({name: batch[name] for name in names if name != wanted[0]}, batch[wanted[0]])
     elif isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
         found = (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
     else:
         kinds = type(batch).__name__ + (f" of {', '.join(map(str, names))}" if names else "")
         if isinstance(batch, list | tuple):
             kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
-        allowed = "tensors, (inputs, targets), or a mapping with labels"
+        allowed = f"tensors, (inputs, targets), or a mapping with {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
         raise expected("a batch of the data loader", kinds, allowed, DataError)
     inputs, targets = (of_items(values, lambda tensor: tensor.to(device)) for values in found)
     return of_items(inputs, lambda tensor: tensor.float() if tensor.dtype is torch.float64 else tensor), targets
@@ -138,11 +148,29 @@ def _classes(tensor: Tensor) -> Tensor:
     return _whole(tensor if tensor.is_floating_point() or tensor.dim() < 2 else tensor.squeeze(1))
 
 
+def _row(tensor: Tensor) -> Tensor:
+    return tensor.flatten() if tensor.dim() == 2 and tensor.shape[1] == 1 else tensor
+
+
 _OF_INPUTS: tuple[_Change, ...] = (
     *(_same, Tensor.float, _whole, _flat, lambda each: each.unsqueeze(1)),
     *(lambda each: _flat(each).float(), lambda each: each.unsqueeze(1).float()),
 )
 _OF_TARGETS: tuple[_Change, ...] = (_same, Tensor.long, Tensor.float, _classes)
+
+
+class Form(NamedTuple):
+    """What a loop does to inputs, targets and outputs before module and criterion see them."""
+
+    inputs: _Change = _same
+    targets: _Change | None = _same  # None: the inputs are the targets, as in an autoencoder's loop
+    outputs: _Change = _same
+    alone: bool = False  # the one tensor of a mapping, without its name
+
+    def of(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
+        """Inputs and targets in this form."""
+        given = of_items(next(iter(inputs.values())) if self.alone else inputs, self.inputs)
+        return given, given if self.targets is None else of_items(targets, self.targets)
 
 
 class BatchCheck:
@@ -151,7 +179,7 @@ class BatchCheck:
     """
 
     check_padded: Callable[[Any, list[Any]], None] | None = None  # None: items may mix
-    _form: tuple[_Change, _Change] = (_same, _same)
+    _form = Form()
 
     def __init__(self, loader: DataLoader[Any], device: torch.device, in_loop: bool) -> None:
         self.device, self.in_loop = device, in_loop
@@ -162,23 +190,28 @@ class BatchCheck:
         self._collate, self._state = loader.collate_fn, Watched({"collate_fn": loader.collate_fn})
         self._changes = Changes()
 
-    def tried(self, works: Callable[[Any, Any], bool]) -> tuple[Any, Any]:
-        """Inputs and targets of a few items, as :func:`tried_batch`.
+    def tried(self, run: Callable[[Any], Any], losses: ItemLosses) -> tuple[Any, Any, ItemLosses]:
+        """Inputs and targets of a few items, as :func:`tried_batch`, and the losses to try them with.
 
-        Those of a loop are in the form that it usually gives them where module or criterion do not take them as they
-        are, if it ``works``: as float or long, flattened. Nothing is trained so: each step has what its loop gives.
+        Those of a loop are in the form that it usually gives them where module (``run``) or criterion do not take them
+        as they are: as float or long, flattened. Nothing is trained so: each step has what its loop gives.
         """
-        inputs, targets = tried_batch(self._loader, self.device)
-        for form in product(_OF_INPUTS, _OF_TARGETS) if self.in_loop else ():
-            given = of_items(inputs, form[0]), of_items(targets, form[1])
-            if works(*given):
-                self._form = form
-                return given
-        return inputs, targets
+        batch = tried_batch(self._loader, self.device)
+        named = [False, True] if isinstance(batch[0], dict) and len(batch[0]) == 1 else [False]
+        for alone, of_inputs in product(named, _OF_INPUTS) if self.in_loop else ():
+            if (output := _given(run, Form(of_inputs, alone=alone).of(*batch)[0])) is None:
+                continue
+            for of_targets, of_outputs in product((*_OF_TARGETS, None), (_same, _row)):
+                form = Form(of_inputs, of_targets, of_outputs, alone)
+                given, tried = form.of(*batch), ItemLosses(losses.criterion, of_outputs)
+                if _given(own_copy(tried), output, given[1]) is not None:
+                    self._form = form
+                    return *given, tried
+        return *batch, losses
 
     def _made(self, items: list[Any]) -> tuple[Any, Any]:
-        inputs, targets = inputs_and_targets(self._loader.collate_fn([own_copy(item) for item in items]), self.device)
-        return of_items(inputs, self._form[0]), of_items(targets, self._form[1])
+        batch = self._loader.collate_fn([own_copy(item) for item in items])
+        return self._form.of(*inputs_and_targets(batch, self.device))
 
     def check_all_tried(self) -> None:
         """As at a call, of the items tried."""
@@ -224,6 +257,15 @@ class BatchCheck:
         if due:
             self._largest = max(items, self._largest)
         return due
+
+
+def _given(run: Callable[..., Any], *arguments: Any) -> Any:
+    """What code of anyone's returns; None where it takes no such arguments."""
+    with torch.no_grad(), generators_kept(), warnings.catch_warnings(action="ignore"):
+        try:
+            return run(*arguments)
+        except Exception:  # whatever it raises
+            return None
 
 
 def _sizes(batch: Any) -> tuple[torch.Size, ...]:

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch._compile import _disable_dynamo  # torch.compile stays out of what it
 from torch.utils._pytree import tree_map
 
 from subjectdp.api.private_step import PrivateStep
-from subjectdp.engine.batches import number_of, shapes_of, tensors_in
+from subjectdp.engine.batches import number_of, of_items, shapes_of, tensors_in
 from subjectdp.engine.rules import TERMS
 from subjectdp.errors import ModelError, PrivacyError, expected
 
@@ -154,21 +155,22 @@ class ItemLosses:
     ConfigError for what is none.
     """
 
-    def __init__(self, criterion: Any) -> None:
+    def __init__(self, criterion: Any, of_outputs: Callable[[Tensor], Tensor] | None = None) -> None:
         if isinstance(criterion, type) or not callable(criterion):
             raise expected(
                 "criterion", getattr(criterion, "__name__", criterion), "a function, or an instance of a loss"
             )
-        self.criterion = criterion
+        self.criterion, self._of_outputs = criterion, of_outputs
         _unreduced(criterion)
 
     def __deepcopy__(self, memo: Any) -> "ItemLosses":
-        return ItemLosses(copy.deepcopy(self.criterion, memo))
+        return ItemLosses(copy.deepcopy(self.criterion, memo), self._of_outputs)
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
-        of_items, reduction = _unreduced(self.criterion)  # as it is now: a schedule may have changed it
+        unreduced, reduction = _unreduced(self.criterion)  # as it is now: a schedule may have changed it
+        outputs = outputs if self._of_outputs is None else of_items(outputs, self._of_outputs)
         try:
-            found: Any = of_items(outputs, targets)
+            found: Any = unreduced(outputs, targets)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
             raise ModelError(
                 f"The criterion does not take the module's outputs {shapes_of(outputs)} and targets "
@@ -183,7 +185,7 @@ class ItemLosses:
         # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
         same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
         if same and reduction is not None:
-            return _of_each(each, targets, getattr(of_items, "ignore_index", None), reduction)
+            return _of_each(each, targets, getattr(unreduced, "ignore_index", None), reduction)
         if tuple(each.shape) != (items,):
             shapes = f"outputs {shapes_of(outputs)} and targets {shapes_of(targets)} shapes"
             allowed = f"one for each item, shape ({items},): leave out mean and sum, and give {shapes} that do not "

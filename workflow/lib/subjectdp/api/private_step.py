@@ -118,8 +118,9 @@ class PrivateStep:
         """The model's output for the drawn items, recorded."""
         if self._draw is None or self._batch is None or self._passes:
             raise PrivacyError(
-                "Expected one forward pass of the training model for each batch of the private loader. For anything "
-                "else call model.eval() first."
+                "Expected one forward pass of the training model for each batch of the private loader: a loss of "
+                "several, as of pairs or of generated items, needs a module that takes them all. To look at outputs "
+                "call model.eval() first."
             )
         check_processes(DistributedDataParallel._active_ddp_module)
         self._check_trained_as_made()
@@ -179,6 +180,10 @@ class PrivateStep:
         """The losses of the items (B,), of the model's own output and the loaded targets."""
         if not self._own or self._batch is None:
             raise PrivacyError("Expected the output of the model that make_private returned, for the batch at hand.")
+        if number_of(self._batch) == 1:  # a loop's squeeze() takes the dimension of one item away
+            outputs, targets = (
+                of_items(given, lambda each: each.reshape(each.shape or (1,))) for given in (outputs, targets)
+            )
         held = {_memory(each) for each in tensors_in(self._output)}
         views = all(_memory(each) in held for each in tensors_in(outputs))
         if not views or [each._version for each in self._own] != self._versions:
@@ -402,7 +407,8 @@ class PlainPassGuard:
     def refuse(self, gradient: Tensor | None = None) -> None:
         raise PrivacyError(
             "Expected the model that make_private returned, the module itself, or a part of it, was called in the "
-            "middle of a private step: nothing would clip its gradient."
+            "middle of a private step: nothing would clip its gradient. Step first, or let the module take what else "
+            "the loss needs, such as generated items, beside the batch's."
         )
 
     def __reduce_ex__(self, protocol: Any) -> Any:

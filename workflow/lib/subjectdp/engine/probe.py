@@ -221,7 +221,8 @@ def find_layout(model: nn.Module, trained: Collection[str], inputs: Inputs) -> L
         refuse_by_name(trial)
         quiet = _without_dropout(trial, inputs)
         try:
-            return layout_of(quiet, trained, inputs)
+            with _DropoutOff():
+                return layout_of(quiet, trained, inputs)
         except ModelError as problem:
             if not _draws(lambda: call(quiet, inputs)):
                 raise

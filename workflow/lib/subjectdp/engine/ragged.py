@@ -15,6 +15,10 @@ _READING = (
     *("tolist", "item", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__contains__"),
     *("equal", "allclose", "is_nonzero"),
 )
+DRAWING = {
+    *("rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "normal"),
+    *("normal_", "uniform_", "exponential_", "bernoulli_", "random_"),
+}
 _WRITING, _JOINING = ("tensor", "as_tensor", "asarray"), ("cat", "concat", "concatenate")
 _PICKING = ("nonzero", "argwhere", "masked_select", "_pack_padded_sequence")
 _CHOOSING = ("__getitem__", "index_select", "take", "narrow", "topk")
@@ -38,7 +42,7 @@ class Ragged:
         self._items, self._is_shared = items, is_shared
         self._found: dict[int, tuple[Tensor, set[int]]] = {}
         self._read = False  # Python has read numbers of the data
-        self._made = set[int]()  # what functions of data gave
+        self._made, self._drawn = set[int](), set[int]()  # what functions of data gave, and of an item's own draws
         self._written: dict[int, Tensor] = {}  # made of numbers that may have been read
 
     def __contains__(self, tensor: Tensor) -> bool:
@@ -48,6 +52,8 @@ class Ragged:
         """Marks the outputs of a function that have a size which values of the data decide."""
         given, made = list(tensors_of((args, kwargs))), list(tensors_of(output))
         sizes = {n for each in given for n in self._found.get(id(each), (each, ()))[1]}
+        if (name in DRAWING and made[0].shape[:1] == (self._items,)) or any(id(each) in self._drawn for each in given):
+            self._drawn.update(map(id, made))
         if not all(map(self._is_shared, given)):
             self._made.update(map(id, made))
         if self._read and name in _WRITING:
@@ -77,7 +83,7 @@ class Ragged:
         """Whether a tensor was made of data in this pass, or is data: no mask that a module holds. What numpy makes of
         numbers that were read comes from nowhere."""
         made = self._read or id(tensor) in self._made or tensor.shape[:1] == (self._items,)
-        return id(tensor) in self._written or (made and not self._is_shared(tensor))
+        return id(tensor) in self._written or id(tensor) in self._drawn or (made and not self._is_shared(tensor))
 
 
 def _counting(name: str, args: Any, given: list[Tensor]) -> list[Tensor]:

@@ -31,7 +31,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 
 from subjectdp.engine.batches import autocast_on, edges_of
 from subjectdp.engine.generators import generators_kept, seed_all
-from subjectdp.engine.ragged import Ragged, tensors_of
+from subjectdp.engine.ragged import DRAWING, Ragged, tensors_of
 from subjectdp.engine.rules import (
     Captured,
     EmbeddingCaptured,
@@ -245,7 +245,10 @@ class Uses(TorchFunctionMode):
                 return _body(func)(*args, **kwargs)
         output = self._followed(func, args, kwargs)
         if self.places is None:
-            self._ragged.see(str(getattr(func, "__name__", "")), args, kwargs, output)
+            name = str(getattr(func, "__name__", ""))
+            if name in DRAWING and output.shape[:1] == (self.items,):
+                output.copy_(output[:1].clone())  # the same for all items: by values of its own none is told apart
+            self._ragged.see(name, args, kwargs, output)
         return output
 
     def _followed(self, func: Any, args: Any, kwargs: Any) -> Any:

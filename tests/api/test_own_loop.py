@@ -402,7 +402,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "where it is large": (lambda loss, loop: torch.where(loss > 0, loss, 0 * loss), "weighs an item by the others"),
     "flooding": (lambda loss, loop: (loss - 0.1).abs() + 0.1, "weighs an item by the others"),
     "a tensor": (lambda loss, loop: loss * torch.tensor(2.0), "by a number"),
-    "twice": (lambda loss, loop: loss + loss, "by a number"),
+    "twice": (lambda loss, loop: loss + loss, "numbers to look at"),
     "the module's outputs": (
         lambda loss, loop: loss + loop.module(INPUTS).square().mean(),
         "in the middle of a private step",
@@ -844,6 +844,12 @@ def two_layers() -> nn.Module:
 
 
 BINARY = (two_layers, nn.BCEWithLogitsLoss(), TensorDataset(INPUTS, TARGETS % 2))
+READ = torch.randint(0, 7, (ITEMS, 5), generator=torch.Generator().manual_seed(4))
+WORDS = (
+    lambda: nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7)),
+    nn.CrossEntropyLoss(ignore_index=0),
+    TensorDataset(READ, READ.roll(1, 1)),
+)
 FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], nn.Module, Any], Callable[..., Tensor]]] = {
     "flattened": (
         (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), TensorDataset(INPUTS.view(ITEMS, 1, 2, 3), TARGETS.int())),
@@ -871,6 +877,24 @@ FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], nn.Module, Any], Callable[
         (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), [{"image": x, "label": y} for x, y in DATA]),
         lambda module, loss, batch: loss(module(batch["image"]), batch["label"]),
     ),
+    "beside names and numbers": (
+        (
+            lambda: nn.Linear(6, 3),
+            nn.CrossEntropyLoss(),
+            [{"id": f"p{i}", "image": x, "age": i, "label": y} for i, (x, y) in enumerate(DATA)],
+        ),
+        lambda module, loss, batch: loss(module(batch["image"]), batch["label"]),
+    ),
+    "a name last": (
+        (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), [(x, y, f"p{i}") for i, (x, y) in enumerate(DATA)]),
+        lambda module, loss, x, y, name: loss(module(x), y),
+    ),
+    "a number last": (
+        (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), TensorDataset(INPUTS, TARGETS, torch.arange(ITEMS))),
+        lambda module, loss, x, y, name: loss(module(x), y),
+    ),
+    "words": (WORDS, lambda module, loss, x, y: loss(module(x).view(-1, 7), y.view(-1))),
+    "words' classes second": (WORDS, lambda module, loss, x, y: loss(module(x).transpose(1, 2), y)),
     "inputs": (
         (lambda: nn.Linear(6, 6), nn.MSELoss(), TensorDataset(INPUTS)),
         lambda module, loss, x: loss(module(x), x),
@@ -894,6 +918,44 @@ def test_a_loop_may_give_items_in_another_form(form: str, batch_size: int) -> No
             body(loop.private, loop.loss, *given).backward()
             loop.optimizer.step()
     assert loop.engine.steps == 3
+
+
+def test_words_in_rows_train_as_words_of_items(without_noise: None) -> None:
+    found = []
+    for form in ("words", "words' classes second"):
+        (make, criterion, data), body = FORMS[form]
+        torch.manual_seed(0)
+        loop = Loop(make(), data_loader=DataLoader(data, ITEMS), criterion=criterion, settings={"clip_norm": 0.1})
+        for x, y in loop.loader.take(1):
+            loop.optimizer.zero_grad()
+            body(loop.private, loop.loss, x, y).backward()
+            loop.optimizer.step()
+        found.append(loop.vector())
+    assert torch.allclose(*found, atol=1e-6)
+
+
+LOGGED: dict[str, Callable[[list[Tensor]], Any]] = {
+    "a sum": lambda losses: sum(losses[1:], 0.0 + losses[0]),
+    "in place": lambda losses: torch.zeros(()).add_(losses[0]).add_(losses[1]).add_(losses[2]),
+    "data": lambda losses: sum(each.data for each in losses),
+    "stacked": lambda losses: torch.stack(losses).sum(),
+    "beside one in evaluation": lambda losses: losses[0].detach() + losses[1] + losses[2],
+}
+
+
+@pytest.mark.parametrize("way", LOGGED)
+def test_losses_may_be_added_up_to_look_at(way: str) -> None:
+    loop, losses = Loop(), []
+    for inputs, targets in loop.loader.take(3):
+        loop.optimizer.zero_grad()
+        losses.append(loop.loss(loop.private(inputs), targets))
+        losses[-1].backward()
+        loop.optimizer.step()
+    total = LOGGED[way](losses)
+    assert float(total) == pytest.approx(sum(map(float, losses)))
+    if way != "data":
+        with pytest.raises(PrivacyError):
+            total.backward()
 
 
 def test_losses_of_float64_train_people_too() -> None:
@@ -1429,8 +1491,8 @@ class ReadsLoss(nn.Linear):
     ("module", "options", "message"),
     [
         (
-            nn.Linear(6, 3),
-            {"data_loader": DataLoader(TensorDataset(INPUTS, TARGETS, TARGETS), 8)},
+            nn.Bilinear(6, 6, 3),
+            {"data_loader": DataLoader(DATA, 8)},
             "by position, those of a mapping by name; several targets are one",
         ),
         (ReadsLoss(6, 3), {"criterion": lambda output, _: output["loss"]}, "criterion does not take .*'loss'"),

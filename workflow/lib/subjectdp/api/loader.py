@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampl
 from subjectdp.api.private_loss import ItemLosses
 from subjectdp.api.private_step import Draw, PrivateStep
 from subjectdp.api.watched import Changes, Watched
-from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts, of_items, tensors_in
+from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts, leaves_of, of_items, tensors_in
 from subjectdp.engine.generators import States, generators_kept, seed_all
 from subjectdp.engine.probe import DRAWN, TRIED, TRIED_AGAIN, own_copy, tried_positions
 from subjectdp.errors import DataError, ModelError, PrivacyError, expected
@@ -109,24 +109,28 @@ TARGETS = ("labels", "label", "targets", "target", "y")
 
 
 def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
-    """Of a batch: (inputs, ..., targets), one tensor that is both, or a mapping with ``labels`` or another of
-    :data:`TARGETS`. Raises DataError for anything else."""
-    if isinstance(batch, Tensor) or (isinstance(batch, list | tuple) and len(batch) == 1):
-        alone = batch if isinstance(batch, Tensor) else batch[0]
-        batch = alone, alone
-    names = list(batch.keys()) if isinstance(batch, Mapping) else []  # a TensorDict iterates over its items
-    if wanted := [name for name in TARGETS if name in names]:
-        found: Any = ({name: batch[name] for name in names if name != wanted[0]}, batch[wanted[0]])
-    elif isinstance(batch, list | tuple) and len(batch) > 1 and tensors_in(batch[0]) and tensors_in(batch[-1]):
-        found = (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
-    else:
-        kinds = type(batch).__name__ + (f" of {', '.join(map(str, names))}" if names else "")
-        if isinstance(batch, list | tuple):
-            kinds += f" of {', '.join(type(part).__name__ for part in batch)}"
+    """Of a batch, texts (such as names) left out: (inputs, ..., targets), one tensor that is both, or a mapping with
+    ``labels`` or another of :data:`TARGETS`. Raises DataError for anything else."""
+    named = isinstance(batch, Mapping)
+    names = list(batch.keys()) if named else []  # a TensorDict iterates over its items
+    pairs = ((n, batch[n]) for n in names) if named else enumerate(batch if _is_list(batch) else [batch])
+    parts = {n: part for n, part in pairs if not all(isinstance(each, str) for each in leaves_of(part))}
+    known = [n for n in (TARGETS if named else [*parts][-1:]) if n in parts and tensors_in(parts[n])]
+    if not known or not all(tensors_in(part) for part in [*parts.values()][:1]):
+        kinds = map(str, names) if named else (type(part).__name__ for part in batch if _is_list(batch))
         allowed = f"tensors, (inputs, targets), or a mapping with {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
-        raise expected("a batch of the data loader", kinds, allowed, DataError)
-    inputs, targets = (of_items(values, lambda tensor: tensor.to(device)) for values in found)
+        raise expected(
+            "a batch of the data loader", f"{type(batch).__name__} of {', '.join(kinds)}", allowed, DataError
+        )
+    targets = parts.pop(known[0])
+    several: Any = tuple(parts.values())
+    inputs = parts if named else targets if not parts else several[0] if len(parts) == 1 else several
+    inputs, targets = (of_items(values, lambda tensor: tensor.to(device)) for values in (inputs, targets))
     return of_items(inputs, lambda tensor: tensor.float() if tensor.dtype is torch.float64 else tensor), targets
+
+
+def _is_list(batch: Any) -> bool:
+    return isinstance(batch, list | tuple)
 
 
 _Change = Callable[[Tensor], Tensor]
@@ -152,6 +156,10 @@ def _row(tensor: Tensor) -> Tensor:
     return tensor.flatten() if tensor.dim() == 2 and tensor.shape[1] == 1 else tensor
 
 
+def _classes_second(tensor: Tensor) -> Tensor:
+    return tensor.movedim(-1, 1) if tensor.dim() > 2 else tensor
+
+
 _OF_INPUTS: tuple[_Change, ...] = (
     *(_same, Tensor.float, _whole, _flat, lambda each: each.unsqueeze(1)),
     *(lambda each: _flat(each).float(), lambda each: each.unsqueeze(1).float()),
@@ -165,12 +173,19 @@ class Form(NamedTuple):
     inputs: _Change = _same
     targets: _Change | None = _same  # None: the inputs are the targets, as in an autoencoder's loop
     outputs: _Change = _same
-    alone: bool = False  # the one tensor of a mapping, without its name
+    read: int = 0  # which of the ways to read a batch
 
     def of(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         """Inputs and targets in this form."""
-        given = of_items(next(iter(inputs.values())) if self.alone else inputs, self.inputs)
+        inputs, targets = self.ways(inputs, targets)[self.read]
+        given = of_items(inputs, self.inputs)
         return given, given if self.targets is None else of_items(targets, self.targets)
+
+    @staticmethod
+    def ways(inputs: Any, targets: Any) -> list[tuple[Any, Any]]:
+        """As they are; one tensor of a mapping; the first two of several."""
+        others = [(each, targets) for each in inputs.values()] if isinstance(inputs, dict) else []
+        return [(inputs, targets), *others, *([inputs[:2]] if isinstance(inputs, tuple) and inputs[1:] else [])]
 
 
 class BatchCheck:
@@ -197,12 +212,12 @@ class BatchCheck:
         as they are: as float or long, flattened. Nothing is trained so: each step has what its loop gives.
         """
         batch = tried_batch(self._loader, self.device)
-        named = [False, True] if isinstance(batch[0], dict) and len(batch[0]) == 1 else [False]
-        for alone, of_inputs in product(named, _OF_INPUTS) if self.in_loop else ():
-            if (output := _given(run, Form(of_inputs, alone=alone).of(*batch)[0])) is None:
+        ways = range(len(Form.ways(*batch)) if self.in_loop else 0)
+        for read, of_inputs in product(ways, _OF_INPUTS):
+            if (output := _given(run, Form(of_inputs, read=read).of(*batch)[0])) is None:
                 continue
-            for of_targets, of_outputs in product((*_OF_TARGETS, None), (_same, _row)):
-                form = Form(of_inputs, of_targets, of_outputs, alone)
+            for of_targets, of_outputs in product((*_OF_TARGETS, None), (_same, _row, _classes_second)):
+                form = Form(of_inputs, of_targets, of_outputs, read)
                 given, tried = form.of(*batch), ItemLosses(losses.criterion, of_outputs)
                 if _given(own_copy(tried), output, given[1]) is not None:
                     self._form = form

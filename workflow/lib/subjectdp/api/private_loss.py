@@ -31,6 +31,11 @@ class PrivateLoss:
             plain: Tensor = step.engine.losses(outputs, targets).detach().mean()
             return plain.as_subclass(PlainMean)
         losses = step.losses(outputs, targets)
+        if len(losses) != step.items:  # one for each row, of several in an item
+            of_rows, reduction = _unreduced(getattr(step.engine.item_loss, "criterion", None))
+            ignored = getattr(of_rows, "ignore_index", None) if isinstance(targets, Tensor) else None
+            own = targets if ignored is None else targets.view(step.items, -1)
+            losses = _of_each(losses.view(step.items, -1), own, ignored, reduction or "mean")
         if not losses.detach().isfinite().all():
             text = "Losses of items are not finite: such items add nothing to a step but its noise."
             warnings.warn(text, stacklevel=2)
@@ -71,29 +76,29 @@ class PrivateMean(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = func.__name__.strip("_"), kwargs or {}
-        if name in _SUMS | _FACTORS:
-            private = sum(isinstance(each, cls) for each in args)
-            if private > 1 or (name in _FACTORS and sum(isinstance(each, Tensor) for each in args) > 1):
-                raise PrivacyError(
-                    "Expected the private loss to be multiplied by a number, or added to a term without items. A "
-                    "tensor's value may depend on the items (that of a GradScaler is not needed): use float(factor)."
-                )
-        elif func.__name__ in _OF_ONE_NUMBER and len(args) == 1 and not kwargs:
+        losses, tensors = (sum(isinstance(each, kind) for each in args) for kind in (cls | PlainMean, Tensor))
+        if name in _FACTORS and tensors > 1:
+            raise PrivacyError(
+                "Expected the private loss to be multiplied by a number, or added to a term without items. A tensor's "
+                "value may depend on the items (that of a GradScaler is not needed): use float(factor)."
+            )
+        if func.__name__ in _OF_ONE_NUMBER and len(args) == 1 and not kwargs:
             return args[0]
-        elif name not in _OF_THE_GRAPH:
+        if name not in _FACTORS | _OF_THE_GRAPH and not (name in _SUMS and losses == 1):
 
             def plain(each: Any) -> Any:
-                return each.detach().as_subclass(Tensor) if isinstance(each, cls) else each
+                return each.detach().as_subclass(Tensor) if isinstance(each, cls | PlainMean) else each
 
             with torch._C.DisableTorchFunctionSubclass():
                 result = func(*tree_map(plain, args), **kwargs)
             return result.as_subclass(ChangedMean) if isinstance(result, Tensor) else result
         try:
-            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+            result = super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         except RuntimeError as problem:
             if "second time" in str(problem):  # a term of hidden values, which the private step has used up
                 raise PrivacyError(TERMS) from problem
             raise
+        return result.as_subclass(Tensor) if isinstance(result, cls) and not result.requires_grad else result
 
 
 class PlainMean(Tensor):
@@ -123,7 +128,8 @@ class ChangedMean(PlainMean):
 
     reason = (
         "Expected the private loss times one number, plus terms without items, before backward(): another function of "
-        "it, such as a power or a minimum, weighs an item by the others' losses. Put it into the criterion."
+        "it, such as a power or a minimum, weighs an item by the others' losses. Put it into the criterion. Losses of "
+        "several batches are numbers to look at."
     )
 
 

@@ -177,15 +177,16 @@ class PrivateStep:
         return tree_map(whole, pieces[0], *pieces[1:])
 
     def losses(self, outputs: Any, targets: Any) -> Tensor:
-        """The losses of the items (B,), of the model's own output and the loaded targets."""
+        """The losses of the items (B,), or of their rows, of the model's own output and the loaded targets."""
         if not self._own or self._batch is None:
             raise PrivacyError("Expected the output of the model that make_private returned, for the batch at hand.")
-        if number_of(self._batch) == 1:  # a loop's squeeze() takes the dimension of one item away
+        items = self.items
+        if items == 1:  # a loop's squeeze() takes the dimension of one item away
             outputs, targets = (
                 of_items(given, lambda each: each.reshape(each.shape or (1,))) for given in (outputs, targets)
             )
-        held = {_memory(each) for each in tensors_in(self._output)}
-        views = all(_memory(each) in held for each in tensors_in(outputs))
+        own = tensors_in(self._output)
+        views = all(any(_is_view(each, one, items) for one in own) for each in tensors_in(outputs))
         if not views or [each._version for each in self._own] != self._versions:
             raise PrivacyError(
                 "Expected the output of the private model as it is, or a view of it. What else is done to it belongs "
@@ -284,6 +285,11 @@ class PrivateStep:
             self.engine.flat.require_gradients(True)
 
     @property
+    def items(self) -> int:
+        """Of the batch at hand."""
+        return number_of(self._batch)
+
+    @property
     def busy(self) -> bool:
         """Whether a batch is drawn and the engine does not run the module itself."""
         return self._draw is not None and not self._running
@@ -326,7 +332,7 @@ class PrivateStep:
         loaded = self._batch or []
         changed = [each._version for each in loaded] != self._loaded  # in place
         for tensor in tensors_in(given):
-            if changed or not any(tensor is each or _equal(tensor, each) for each in loaded):
+            if changed or not any(tensor is each or _equal(tensor, each, kind == "targets") for each in loaded):
                 sizes = ", ".join(str(len(each)) for each in loaded if each.dim())
                 items = f" of {len(tensor)} items (the batch has {sizes})" if tensor.dim() else ""
                 raise PrivacyError(
@@ -336,17 +342,27 @@ class PrivateStep:
                 )
 
 
-def _equal(given: Tensor, loaded: Tensor) -> bool:
-    if given.dim() == 0 or given.numel() != loaded.numel() or len(given) != len(loaded):
+def _equal(given: Tensor, loaded: Tensor, rows: bool) -> bool:
+    """``rows``: each item may be several, one after another."""
+    items = len(loaded) if loaded.dim() else 0
+    if given.dim() == 0 or given.numel() != loaded.numel() or not _has(given, items, rows):
         return False
     own, other = given.reshape(-1), loaded.to(given.device, given.dtype).reshape(-1)
     return bool(((own == other) | (own.isnan() & other.isnan())).all())
 
 
-def _memory(output: Tensor) -> tuple[Any, ...]:
-    """Where a tensor lies, and how its items follow one another there: a view that moves items has another way."""
-    items = output.shape[:1]
-    return output.untyped_storage().data_ptr(), items, None if items == (1,) else output.stride()[:1]
+def _has(tensor: Tensor, items: int, rows: bool) -> bool:
+    return len(tensor) == items or (rows and items > 0 and len(tensor) % items == 0)
+
+
+def _is_view(tensor: Tensor, output: Tensor, items: int) -> bool:
+    """Whether a tensor is a view that keeps the items in their order, or in rows of theirs one after another."""
+    if tensor.untyped_storage().data_ptr() != output.untyped_storage().data_ptr():
+        return False
+    if tensor.shape[:1] == output.shape[:1]:
+        return items == 1 or tensor.stride()[:1] == output.stride()[:1]
+    whole = tensor.is_contiguous() and output.is_contiguous() and tensor.numel() == output.numel()
+    return whole and _has(tensor, items, rows=True)
 
 
 def guard(module: nn.Module, owner: Any) -> None:

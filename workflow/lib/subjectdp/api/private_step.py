@@ -479,4 +479,4 @@ def watched(module: nn.Module, criterion: Any) -> tuple[Watched, Watched]:
 
 def _hooks(model: nn.Module) -> list[Any]:
     every = ((*each._forward_pre_hooks.values(), *each._forward_hooks.values()) for each in model.modules())
-    return [hook for some in every for hook in some if not isinstance(hook, PlainPassGuard)]
+    return [h for some in every for h in some if not isinstance(getattr(h, "__self__", h), PlainPassGuard)]

@@ -850,7 +850,7 @@ WORDS = (
     nn.CrossEntropyLoss(ignore_index=0),
     TensorDataset(READ, READ.roll(1, 1)),
 )
-FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], nn.Module, Any], Callable[..., Tensor]]] = {
+FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], Any, Any], Callable[..., Tensor]]] = {
     "flattened": (
         (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), TensorDataset(INPUTS.view(ITEMS, 1, 2, 3), TARGETS.int())),
         lambda module, loss, x, y: loss(module(x.view(len(x), -1)), y.long()),
@@ -893,6 +893,10 @@ FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], nn.Module, Any], Callable[
         (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), TensorDataset(INPUTS, TARGETS, torch.arange(ITEMS))),
         lambda module, loss, x, y, name: loss(module(x), y),
     ),
+    "labels first": (
+        (lambda: nn.Linear(6, 3), nn.functional.cross_entropy, TensorDataset(TARGETS, INPUTS)),
+        lambda module, loss, y, x: loss(module(x), y),
+    ),
     "words": (WORDS, lambda module, loss, x, y: loss(module(x).view(-1, 7), y.view(-1))),
     "words' classes second": (WORDS, lambda module, loss, x, y: loss(module(x).transpose(1, 2), y)),
     "inputs": (
@@ -922,8 +926,10 @@ def test_a_loop_may_give_items_in_another_form(form: str, batch_size: int) -> No
 
 def test_words_in_rows_train_as_words_of_items(without_noise: None) -> None:
     found = []
-    for form in ("words", "words' classes second"):
+    own = partial(nn.functional.cross_entropy, ignore_index=0)
+    for form, change in (("words", None), ("words' classes second", None), ("words", own)):
         (make, criterion, data), body = FORMS[form]
+        criterion = criterion if change is None else change
         torch.manual_seed(0)
         loop = Loop(make(), data_loader=DataLoader(data, ITEMS), criterion=criterion, settings={"clip_norm": 0.1})
         for x, y in loop.loader.take(1):
@@ -931,7 +937,7 @@ def test_words_in_rows_train_as_words_of_items(without_noise: None) -> None:
             body(loop.private, loop.loss, x, y).backward()
             loop.optimizer.step()
         found.append(loop.vector())
-    assert torch.allclose(*found, atol=1e-6)
+    assert all(torch.allclose(found[0], other, atol=1e-6) for other in found[1:])
 
 
 LOGGED: dict[str, Callable[[list[Tensor]], Any]] = {
@@ -1222,7 +1228,7 @@ def test_batch_norm_is_replaced_where_that_is_asked_for() -> None:
     with pytest.raises(ModelError, match=r"'2' is BatchNorm2d: .*fix=True"):
         Loop(module)
     with pytest.raises(ModelError, match="one for each item"), pytest.warns(UserWarning, match="in place of BatchNorm"):
-        Loop(module, criterion=nn.functional.cross_entropy, settings={"fix": True})
+        Loop(module, criterion=lambda outputs, targets: outputs.sum(), settings={"fix": True})
     assert isinstance(module[2], nn.BatchNorm2d), "a module that is refused stays as it was"
     scale = module[2].weight
     with pytest.warns(UserWarning, match=r"in place of BatchNorm now: 2 \(2 groups\); 4 \(1 groups\)"):

@@ -383,7 +383,9 @@ def _check_module(module: nn.Module, optimizer: Optimizer) -> None:
         raise expected("optimizer", type(optimizer).__name__, "one of torch, not one that wraps it")
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     if held != {id(parameter) for parameter in trained_parameters(module).values()}:
-        raise expected("trained parameters of the optimiser", len(held), "exactly those of the module")
+        raise expected(
+            "trained parameters of the optimiser", len(held), "exactly those of the module: put several into one"
+        )
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         allowed = "one that needs no closure: each would be a release of its own"

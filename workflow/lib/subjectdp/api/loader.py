@@ -183,9 +183,9 @@ class Form(NamedTuple):
 
     @staticmethod
     def ways(inputs: Any, targets: Any) -> list[tuple[Any, Any]]:
-        """As they are; one tensor of a mapping; the first two of several."""
-        others = [(each, targets) for each in inputs.values()] if isinstance(inputs, dict) else []
-        return [(inputs, targets), *others, *([inputs[:2]] if isinstance(inputs, tuple) and inputs[1:] else [])]
+        """As they are; one tensor of a mapping; the first two of several; targets first."""
+        others = [(each, targets) for each in inputs.values()] if isinstance(inputs, dict) else [(targets, inputs)]
+        return [(inputs, targets), *([inputs[:2]] if isinstance(inputs, tuple) and inputs[1:] else []), *others]
 
 
 class BatchCheck:
@@ -344,10 +344,10 @@ class PrivateLoader:
         check: BatchCheck,
     ) -> None:
         self._loader, self._sampler, self._step, self._next_draw = loader, sampler, step, next_draw
-        self._check, self._live, self.dataset = check, 0, loader.dataset
+        self._check, self._live, self.dataset, self.batch_size = check, 0, loader.dataset, loader.batch_size
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _AS_MADE and "dataset" in vars(self):
+        if name in _AS_MADE and "batch_size" in vars(self):
             raise PrivacyError(f"Expected the loader as make_private made it, {name} was set: make a new engine.")
         super().__setattr__(name, value)
 

@@ -1,8 +1,10 @@
 """The private loss: losses of items from anyone's criterion, and a mean whose ``backward()`` is a private step's."""
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -144,7 +146,18 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
             criterion.reduction = "none"
         except (AttributeError, RuntimeError) as problem:  # of torch.jit
             raise ModelError(f"Expected a criterion whose reduction can be set to none: {problem}.") from problem
+    elif (options := _options(criterion)).get("reduction") in ("mean", "sum", "batchmean"):  # as of F.cross_entropy
+        reduction, criterion = options["reduction"], partial(criterion, reduction="none")
+        criterion.ignore_index = options.get("ignore_index")
     return criterion, reduction
+
+
+def _options(function: Any) -> dict[str, Any]:
+    """The defaults of a function's arguments."""
+    try:
+        return {name: each.default for name, each in inspect.signature(function).parameters.items()}
+    except (TypeError, ValueError):  # torch shows no signature
+        return {}
 
 
 def _of_each(values: Tensor, targets: Any, ignored: int | None, reduction: str) -> Tensor:

@@ -143,7 +143,7 @@ def refuse_by_name(model: nn.Module) -> None:
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             problem = (
                 "mixes the items of a batch, so that no item can be bounded: use GroupNorm (fix=True in the settings "
-                "does that), or LayerNorm"
+                "does that) or LayerNorm, or keep a frozen one in eval() after train()"
             )
         elif isinstance(module, nn.RNNBase) and module.dropout and module.training:
             problem = "draws numbers between its layers: set dropout=0, or stack layers with nn.Dropout between them"

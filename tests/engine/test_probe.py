@@ -259,6 +259,18 @@ def test_rows_that_an_items_own_draws_choose_are_refused() -> None:
         )
 
 
+def test_a_gradient_that_rounding_alone_makes_is_not_missed() -> None:
+    def pooled(m: Any, x: Tensor) -> Tensor:
+        result: Tensor = m.last((m.score(x).softmax(1) * x).sum(1))  # the bias moves all scores alike
+        return result
+
+    for seed in range(8):
+        torch.manual_seed(seed)
+        model = Code(pooled, score=nn.Linear(6, 1), last=nn.Linear(6, 3))
+        sums = subjectdp.clip_sum(model, torch.randn(12, 7, 6), torch.arange(12) % 3, 1.0)
+        assert sums["score.bias"].abs() < 1e-6 < sums["score.weight"].norm()
+
+
 @torch.jit.script
 def scripted(x: Tensor, weight: Tensor) -> Tensor:
     """A function that nothing looks into."""

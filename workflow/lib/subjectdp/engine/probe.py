@@ -43,7 +43,7 @@ TRIED_AGAIN = (1, 10, 100)
 
 DRAWN = 32  # states of the generators that a model or a loss is tried under, if it draws numbers
 _SEEDS = count(DRAWN + 1)  # of further tries
-_NEXT_TO_NOTHING = 1e-12  # of the whole gradient
+_NEXT_TO_NOTHING = 1e-7  # of the whole gradient: rounding leaves as much of one that is 0
 _OF_ALL = 1e-3  # and of the whole gradient, for parameters whose part is next to nothing
 
 

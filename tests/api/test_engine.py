@@ -281,8 +281,8 @@ def test_other_refusals() -> None:
         Loop(model, data_loader=DataLoader(data(), 8), subjects=SUBJECTS[:-1])
     with pytest.raises(ConfigError, match="exactly those of the module"):
         Loop(model, optimizer=torch.optim.SGD(model[0].parameters()), **items)
-    with pytest.raises(ModelError, match="leave out mean and sum"):
-        Loop(model, criterion=lambda outputs, wanted: nn.functional.cross_entropy(outputs, wanted), **items)
+    with pytest.raises(ModelError, match="do not broadcast over items"):
+        Loop(model, criterion=lambda outputs, wanted: outputs[:, 0] - wanted.unsqueeze(1), **items)
     given = {"module": model, "optimizer": torch.optim.SGD(model.parameters()), "criterion": nn.CrossEntropyLoss()}
     with pytest.raises(ConfigError, match="a new SubjectPrivacyEngine"):
         loop.engine.make_private(**given, **items, settings=subjectdp.PrivacySettings("item", noise_multiplier=1.0))

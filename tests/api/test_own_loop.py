@@ -940,6 +940,33 @@ def test_words_in_rows_train_as_words_of_items(without_noise: None) -> None:
     assert all(torch.allclose(found[0], other, atol=1e-6) for other in found[1:])
 
 
+def evidence(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Summed over the batch, as in torch's own example of a variational autoencoder."""
+    return nn.functional.cross_entropy(outputs, targets, reduction="sum")
+
+
+@pytest.mark.parametrize("criterion", [lambda x, y: nn.functional.cross_entropy(x, y), evidence])
+def test_a_criterion_of_one_number_is_that_of_each_item(criterion: Any, without_noise: None) -> None:
+    found = []
+    for each in (nn.CrossEntropyLoss(), criterion):
+        loop = Loop(nn.Linear(6, 3), criterion=each, settings={"clip_norm": 0.5})
+        loop.step()
+        found.append(loop.vector())
+    assert torch.allclose(*found, atol=1e-6)
+
+
+def cox(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Each item beside all that come after it."""
+    return (outputs[:, 0].logcumsumexp(0) - outputs[:, 0]).mean()
+
+
+@pytest.mark.parametrize("criterion", [cox, partial(nn.functional.cross_entropy, weight=torch.tensor([1.0, 2.0, 5.0]))])
+def test_a_criterion_of_one_number_that_weighs_or_compares_items(criterion: Any) -> None:
+    one_number = lambda outputs, targets: criterion(outputs, targets)  # noqa: E731
+    with pytest.raises(ModelError, match="it weighs or compares them"):
+        Loop(nn.Linear(6, 3), criterion=one_number)
+
+
 LOGGED: dict[str, Callable[[list[Tensor]], Any]] = {
     "a sum": lambda losses: sum(losses[1:], 0.0 + losses[0]),
     "in place": lambda losses: torch.zeros(()).add_(losses[0]).add_(losses[1]).add_(losses[2]),
@@ -1227,8 +1254,8 @@ def test_batch_norm_is_replaced_where_that_is_asked_for() -> None:
     module = nn.Sequential(nn.Unflatten(1, (1, 2, 3)), *layers)
     with pytest.raises(ModelError, match=r"'2' is BatchNorm2d: .*fix=True"):
         Loop(module)
-    with pytest.raises(ModelError, match="one for each item"), pytest.warns(UserWarning, match="in place of BatchNorm"):
-        Loop(module, criterion=lambda outputs, targets: outputs.sum(), settings={"fix": True})
+    with pytest.raises(ModelError, match="for each item"), pytest.warns(UserWarning, match="in place of BatchNorm"):
+        Loop(module, criterion=lambda outputs, targets: outputs.var(), settings={"fix": True})
     assert isinstance(module[2], nn.BatchNorm2d), "a module that is refused stays as it was"
     scale = module[2].weight
     with pytest.warns(UserWarning, match=r"in place of BatchNorm now: 2 \(2 groups\); 4 \(1 groups\)"):
@@ -1617,7 +1644,7 @@ def test_a_closure_is_honoured_once(without_noise: None) -> None:
     batch = next(loop.loader.take(1))
     twice = torch.optim.LBFGS(loop.module.parameters())
     twice.register_step_pre_hook(loop.private._step.before_optimizer_step)
-    with pytest.raises(PrivacyError, match="one forward pass"):
+    with pytest.raises(PrivacyError, match="one training pass"):
         twice.step(partial(closure, *batch))
 
 

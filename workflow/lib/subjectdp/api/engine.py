@@ -166,7 +166,7 @@ class SubjectPrivacyEngine(Spending):
                 frozen.
             optimizer: any of torch that needs no closure, over the trained parameters; the same object is returned.
             criterion: a loss of torch (its ``reduction`` is replaced), or a function of the module's output and the
-                targets that returns the losses (B,) of the items.
+                targets that returns the losses (B,) of the items, or their mean or sum.
             data_loader: its data set by position, its ``collate_fn``, workers and ``batch_size`` are used: mini-batches
                 are drawn anew, of that expected size. A batch is (inputs, ..., targets), or a mapping whose ``labels``
                 are the targets and whose rest are the module's arguments by name.

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampl
 from subjectdp.api.private_loss import ItemLosses
 from subjectdp.api.private_step import Draw, PrivateStep
 from subjectdp.api.watched import Changes, Watched
-from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts, leaves_of, of_items, tensors_in
+from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts, leaves_of, of_items, plain, tensors_in
 from subjectdp.engine.generators import States, generators_kept, seed_all
 from subjectdp.engine.probe import DRAWN, TRIED, TRIED_AGAIN, own_copy, tried_positions
 from subjectdp.errors import DataError, ModelError, PrivacyError, expected
@@ -125,7 +125,7 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
     targets = parts.pop(known[0])
     several: Any = tuple(parts.values())
     inputs = parts if named else targets if not parts else several[0] if len(parts) == 1 else several
-    inputs, targets = (of_items(values, lambda tensor: tensor.to(device)) for values in (inputs, targets))
+    inputs, targets = (of_items(plain(values), lambda tensor: tensor.to(device)) for values in (inputs, targets))
     return of_items(inputs, lambda tensor: tensor.float() if tensor.dtype is torch.float64 else tensor), targets
 
 

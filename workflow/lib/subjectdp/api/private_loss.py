@@ -160,6 +160,11 @@ def _options(function: Any) -> dict[str, Any]:
         return {}
 
 
+def _fits(values: Tensor, whole: Tensor) -> bool:
+    """Whether the values are those of some or all of an item's numbers."""
+    return values.dim() == whole.dim() and all(n in (1, m) for n, m in zip(values.shape, whole.shape, strict=True))
+
+
 def _of_each(values: Tensor, targets: Any, ignored: int | None, reduction: str) -> Tensor:
     own = values.flatten(1)
     read = own.shape[1] if ignored is None else (targets != ignored).flatten(1).sum(1).clamp_min(1)
@@ -188,8 +193,25 @@ class ItemLosses:
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
         unreduced, reduction = _unreduced(self.criterion)  # as it is now: a schedule may have changed it
         outputs = outputs if self._of_outputs is None else of_items(outputs, self._of_outputs)
+        each, items = self._found(unreduced, outputs, targets), number_of(targets)
+        if not each.dim():
+            each = self._one_by_one(unreduced, outputs, targets, each)
+        of_each = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and each.dim() > 1 and len(each) == items
+        # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
+        if reduction is not None and of_each and any(_fits(each, whole) for whole in (outputs, targets)):
+            return _of_each(each, targets, getattr(unreduced, "ignore_index", None), reduction)
+        if tuple(each.shape) != (items,):
+            shapes = f"outputs {shapes_of(outputs)} and targets {shapes_of(targets)} shapes"
+            allowed = (
+                f"one for each item, shape ({items},), or their mean: give {shapes} that do not broadcast over items"
+            )
+            raise expected("losses of the criterion", tuple(each.shape), allowed, ModelError)
+        return each
+
+    @staticmethod
+    def _found(run: Any, outputs: Any, targets: Any) -> Tensor:
         try:
-            found: Any = unreduced(outputs, targets)
+            found: Any = run(outputs, targets)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
             raise ModelError(
                 f"The criterion does not take the module's outputs {shapes_of(outputs)} and targets "
@@ -199,15 +221,24 @@ class ItemLosses:
         if not isinstance(found, Tensor):
             allowed = "a tensor of losses (of a model that returns its own: lambda output, labels: output.loss)"
             raise expected("result of the criterion", type(found).__name__, allowed, ModelError)
-        each, items = found.float(), number_of(targets)  # float64 targets make losses of float64
-        plain = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-        # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
-        same = plain and each.dim() > 1 and each.shape in (outputs.shape, targets.shape) and len(each) == items
-        if same and reduction is not None:
-            return _of_each(each, targets, getattr(unreduced, "ignore_index", None), reduction)
-        if tuple(each.shape) != (items,):
-            shapes = f"outputs {shapes_of(outputs)} and targets {shapes_of(targets)} shapes"
-            allowed = f"one for each item, shape ({items},): leave out mean and sum, and give {shapes} that do not "
-            allowed += "broadcast over items"
-            raise expected("losses of the criterion", tuple(each.shape), allowed, ModelError)
+        return found.float()  # float64 targets make losses of float64
+
+    def _one_by_one(self, run: Any, outputs: Any, targets: Any, whole: Tensor) -> Tensor:
+        """Losses of a criterion that gives one number: that of each item by itself. Raises ModelError where neither
+        their mean nor their sum is the number of all: what it weighs or compares would be lost."""
+        items, losses = number_of(targets), []
+        for i in range(items):
+
+            def own(tensor: Tensor, place: int = i) -> Tensor:
+                return tensor[place : place + 1] if tensor.shape[:1] == (items,) else tensor
+
+            losses.append(self._found(run, of_items(outputs, own), of_items(targets, own)).sum())
+        each = torch.stack(losses)
+        likely = each.mean(), each.sum()
+        if each.isfinite().all() and not any(torch.isclose(whole, value, rtol=1e-3, atol=1e-6) for value in likely):
+            raise ModelError(
+                f"Expected losses of the criterion for each item, shape ({items},), or one number that is the mean or "
+                f"the sum of the items' own; it gives {float(whole):.4g} for {items} items, whose own have the mean "
+                f"{float(each.mean()):.4g}: it weighs or compares them."
+            )
         return each

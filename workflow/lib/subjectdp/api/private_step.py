@@ -22,6 +22,7 @@ from subjectdp.engine.batches import (
     leaves_of,
     number_of,
     of_items,
+    plain,
     shapes_of,
     taken,
     tensors_in,
@@ -116,7 +117,12 @@ class PrivateStep:
 
     def forward(self, inputs: Call) -> Any:
         """The model's output for the drawn items, recorded."""
-        if self._draw is None or self._batch is None or self._passes:
+        if self._draw is None or self._batch is None:
+            raise PrivacyError(
+                "Expected one training pass for each batch of the loader that make_private returned, and none of "
+                "anything else. To look at outputs call model.eval() first."
+            )
+        if self._passes:
             raise PrivacyError(
                 "Expected one forward pass of the training model for each batch of the private loader: a loss of "
                 "several, as of pairs or of generated items, needs a module that takes them all. To look at outputs "
@@ -130,6 +136,7 @@ class PrivateStep:
         self._check_flags(sorted(inputs.named), "arguments", ())
         largest = max(self._draw.parts, key=lambda part: part.grouping.runs[-1].items.stop)
         self._tried = self._try_out(now) or is_larger(self.engine, largest.grouping.runs[-1].items.stop)
+        inputs = plain(inputs)
         self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
         with self._run():
             if self._tried:
@@ -194,6 +201,7 @@ class PrivateStep:
             )
         self._check_criterion()
         self._check_loaded(targets, "targets")
+        targets = plain(targets)
         self._check_flags(outputs, "outputs", leaves_of(self._output))
         if self._tried:
             self._try_criterion(outputs, targets)

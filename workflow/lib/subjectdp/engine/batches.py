@@ -102,6 +102,12 @@ def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
     return tree_map(lambda each: change(each) if isinstance(each, Tensor) else each, _in_dicts(inputs))
 
 
+def plain(values: Any) -> Any:
+    """The values with torch's own tensors in place of subclasses, whose functions nobody follows (MONAI's)."""
+    odd = any(type(each) is not Tensor for each in tensors_in(values))
+    return of_items(values, lambda each: each.as_subclass(Tensor)) if odd else values
+
+
 def taken(inputs: Inputs, items: Any) -> Any:
     """Some of the items: numbers, a mask or a slice."""
     return of_items(inputs, lambda tensor: tensor[items])

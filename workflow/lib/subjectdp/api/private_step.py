@@ -117,6 +117,33 @@ class PrivateStep:
 
     def forward(self, inputs: Call) -> Any:
         """The model's output for the drawn items, recorded."""
+        draw = self._drawn()
+        check_processes(DistributedDataParallel._active_ddp_module)
+        self._check_trained_as_made()
+        module = self._settings.check("the module as it was when its batch was drawn", _MODULES_REMEDY)
+        now = module, self._check_criterion()
+        self._check_loaded(inputs, "inputs")
+        self._check_flags(sorted(inputs.named), "arguments", ())
+        largest = max(draw.parts, key=lambda part: part.grouping.runs[-1].items.stop)
+        self._tried = self._try_out(now) or is_larger(self.engine, largest.grouping.runs[-1].items.stop)
+        inputs = plain(inputs)
+        self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
+        with self._run():
+            if self._tried:
+                check_batch(self.engine, taken(inputs, largest.items))
+            if len(draw.parts) == 1:
+                output, tape = self.engine.record(inputs)
+                self._passes = [_Pass(draw.parts[0], tape)]
+            else:
+                output = self._in_parts(inputs, draw.parts)
+                self._settings, _ = self._watched()
+        self._output, self._read = output, Watched(self._criterion)  # the engine's own calls may have changed it
+        self._own = [each for each in tensors_in(output) if each.requires_grad]
+        self._versions = [each._version for each in self._own]
+        return output
+
+    def _drawn(self) -> Draw:
+        """The draw whose items have not been through the model. Raises PrivacyError where there is none."""
         if self._draw is None or self._batch is None:
             raise PrivacyError(
                 "Expected one training pass for each batch of the loader that make_private returned, and none of "
@@ -128,29 +155,7 @@ class PrivateStep:
                 "several, as of pairs or of generated items, needs a module that takes them all. To look at outputs "
                 "call model.eval() first."
             )
-        check_processes(DistributedDataParallel._active_ddp_module)
-        self._check_trained_as_made()
-        module = self._settings.check("the module as it was when its batch was drawn", _MODULES_REMEDY)
-        now = module, self._check_criterion()
-        self._check_loaded(inputs, "inputs")
-        self._check_flags(sorted(inputs.named), "arguments", ())
-        largest = max(self._draw.parts, key=lambda part: part.grouping.runs[-1].items.stop)
-        self._tried = self._try_out(now) or is_larger(self.engine, largest.grouping.runs[-1].items.stop)
-        inputs = plain(inputs)
-        self._inputs, self._mixed = inputs, autocast_on(self.engine.flat.vector.device)
-        with self._run():
-            if self._tried:
-                check_batch(self.engine, taken(inputs, largest.items))
-            if len(self._draw.parts) == 1:
-                output, tape = self.engine.record(inputs)
-                self._passes = [_Pass(self._draw.parts[0], tape)]
-            else:
-                output = self._in_parts(inputs, self._draw.parts)
-                self._settings, _ = self._watched()
-        self._output, self._read = output, Watched(self._criterion)  # the engine's own calls may have changed it
-        self._own = [each for each in tensors_in(output) if each.requires_grad]
-        self._versions = [each._version for each in self._own]
-        return output
+        return self._draw
 
     def _watched(self) -> tuple[Watched, Watched]:
         return watched(self.engine.flat.model, self._criterion)

@@ -86,7 +86,7 @@ def _in_dicts(values: Any) -> Any:
 
 def leaves_of(values: Any) -> list[Any]:
     """All values of a structure."""
-    return tree_leaves(_in_dicts(values))
+    return [values] if isinstance(values, Tensor) else tree_leaves(_in_dicts(values))  # one tensor is frequent
 
 
 def tensors_in(values: Any) -> list[Tensor]:
@@ -99,6 +99,8 @@ def tensors_in(values: Any) -> list[Tensor]:
 
 def of_items(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
     """The inputs with each of their tensors changed."""
+    if isinstance(inputs, Tensor):
+        return change(inputs)
     return tree_map(lambda each: change(each) if isinstance(each, Tensor) else each, _in_dicts(inputs))
 
 

@@ -7,7 +7,6 @@ data/femnist) matches the two by the md5 of the file's bytes. Its results depend
 
 import hashlib
 import io
-import logging
 import re
 import struct
 import warnings
@@ -33,7 +32,6 @@ _MODES = ("1", "L", "LA", "P", "RGB", "RGBA")  # 8 bits at most: Pillow cuts dee
 _START = re.compile(rb"\x89PNG\r\n\x1a\n.{4}IHDR(.{4})(.{4})", re.DOTALL)
 _HEX = re.compile(r"[0-9A-Fa-f]{2}")
 _LARGEST_FILE = 64 << 20  # bytes; a PNG of 128 x 128 pixels has about 1 kB, an index file perhaps 20 MB
-_LOGGER = logging.getLogger(__name__)
 
 # What Pillow's reader raises for broken chunks; its warnings are raised as well.
 _BROKEN = (
@@ -136,7 +134,7 @@ def read_images(archive: Archive, members: list[Member], decode: bool) -> tuple[
     """The md5 of each member's bytes, and its pixels (n, 28, 28); without ``decode`` none of them."""
     digests = []
     pixels = np.empty((len(members) if decode else 0, SIDE, SIDE), dtype=np.uint8)
-    progress = Progress(_LOGGER, f"{archive.path.name}, {'images' if decode else 'digests'}", len(members))
+    progress = Progress(f"{archive.path.name}, {'images' if decode else 'digests'}", len(members))
     for index, member in enumerate(members):
         content = archive.read(member)
         digests.append(hashlib.md5(content, usedforsecurity=False).digest())

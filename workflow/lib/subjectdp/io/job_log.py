@@ -19,6 +19,7 @@ from subjectdp.errors import DownloadError, StorageError, SubjectDPError, Worker
 EXIT_USER_ERROR = 2
 _SECONDS_BETWEEN_LINES = 5.0  # of progress
 _NO_RETRY = "Not tried again: the error would be the same."
+_LOGGER = logging.getLogger(__name__)
 _PASSING = (DownloadError, StorageError, WorkerError)
 
 
@@ -150,8 +151,8 @@ def stop_requests() -> Iterator[StopRequest]:
 class Progress:
     """Counts work done, in bytes or files, and logs it every few seconds; ``total`` None: unknown."""
 
-    def __init__(self, logger: logging.Logger, label: str, total: int | None):
-        self._logger, self._label, self._total = logger, label, total
+    def __init__(self, label: str, total: int | None):
+        self._label, self._total = label, total
         self._last, self.count = time.monotonic(), 0
 
     def add(self, amount: int) -> None:
@@ -163,4 +164,4 @@ class Progress:
     def finish(self) -> None:
         self._last = time.monotonic()
         share = f" of {self._total:,} ({100 * self.count / self._total:.0f} %)" if self._total else ""
-        self._logger.info(f"{self._label}: {self.count:,}{share}")
+        _LOGGER.info(f"{self._label}: {self.count:,}{share}")

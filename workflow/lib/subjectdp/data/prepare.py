@@ -180,12 +180,9 @@ def _one_file(source: SourceFile, folder: Path, local: Path | None) -> Path:
 
 
 def _path_in_place(data: DataConfig) -> Path:
-    if data.path is None:
-        raise expected("data.path", None, "where the data lie, when data.source is leaf_json or table", DataError)
-    path = Path(data.path)
-    if not path.exists():
+    if data.path is None or not Path(data.path).exists():
         raise expected("data.path", data.path, "an existing file or folder", DataError)
-    return path
+    return Path(data.path)
 
 
 def _beside(folder: Path, name: str) -> Path:

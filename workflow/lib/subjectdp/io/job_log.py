@@ -38,7 +38,11 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     console = sys.stderr
-    with _LogFile(path, mode) as log, redirect_stdout(log), redirect_stderr(log):
+    with (
+        _LogFile(path.open(f"{mode}b"), "utf-8", line_buffering=True) as log,
+        redirect_stdout(log),
+        redirect_stderr(log),
+    ):
         handler = logging.StreamHandler(log)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         root, level = logging.getLogger(), logging.getLogger().level
@@ -76,32 +80,21 @@ def would_fail_again(path: Path | str) -> bool:
     return False
 
 
-class _LogFile(io.TextIOBase):
+class _LogFile(io.TextIOWrapper):
     """A text file that drops lines when the disk is full: a log must not end a training."""
-
-    def __init__(self, path: Path, mode: Literal["w", "a"]) -> None:
-        self._file = path.open(mode, buffering=1, encoding="utf-8")
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, text: str) -> int:
         with suppress(OSError):
-            self._file.write(text)
+            super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        if not self._file.closed:
-            with suppress(OSError):
-                self._file.flush()
-
-    def fileno(self) -> int:
-        return self._file.fileno()
+        with suppress(OSError, ValueError):  # the disk is full, the file is closed
+            super().flush()
 
     def close(self) -> None:
         with suppress(OSError):
-            self._file.close()
-        super().close()
+            super().close()
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

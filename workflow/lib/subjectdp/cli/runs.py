@@ -144,8 +144,6 @@ def _print_scenario(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
     print_table(("run", "settings"), [(run.run_id, apart[run.run_id]) for run in runs])
 
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_CURVE_WIDTH = 60
 _METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
 _COSTS = ("rounds_executed", "wall_seconds", "peak_memory_mb")
 _MADE_WITH = ("code_fingerprint", "environment")
@@ -228,15 +226,7 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
         values = [float(value) for value in rounds[name].dropna()]
         if values:
             ends = f"{100 * values[0]:.1f} to {100 * values[-1]:.1f} %, best {100 * max(values):.1f} %"
-            yield name.replace("_", " "), f"{sparkline(values)}  {ends}"
-
-
-def sparkline(values: list[float], width: int = _CURVE_WIDTH) -> str:
-    """``values`` as blocks between their minimum and maximum, thinned out to ``width``."""
-    if len(values) > width:
-        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
-    low, span = min(values), max(values) - min(values)
-    return "".join(_BLOCKS[round((value - low) / (span or 1.0) * (len(_BLOCKS) - 1))] for value in values)
+            yield name.replace("_", " "), ends
 
 
 def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -213,7 +213,9 @@ def _draw_images(generator: np.random.Generator, style: WriterStyle, labels: NDA
     images = np.zeros((count, PAPER, PAPER), dtype=bool)
     margin = (PAPER - _BOX) // 2
     images[:, margin : margin + _BOX, margin : margin + _BOX] = distance <= threshold
-    _add_specks(generator, images)
+    for dirty in np.flatnonzero(generator.random(count) < 0.04):  # a speck of two to four pixels
+        row, column = generator.integers(20, PAPER - 24), generator.integers(20, PAPER - 24)
+        images[dirty, row : row + 2 + generator.integers(0, 3), column : column + 2] = True
     return images
 
 
@@ -269,14 +271,6 @@ def _smooth(knots: _Floats) -> _Floats:
     basis = np.where(away < 1.0, near, far)  # (BOX, k) weights
     fields: _Floats = np.matmul(np.matmul(basis, knots), basis.T)
     return fields
-
-
-def _add_specks(generator: np.random.Generator, images: NDArray[np.bool_]) -> None:
-    """A speck of dirt, two to four pixels wide, on about one image in twenty-five."""
-    dirty = np.flatnonzero(generator.random(len(images)) < 0.04)
-    for index in dirty:
-        row, column, size = generator.integers(20, PAPER - 24), generator.integers(20, PAPER - 24), 2
-        images[index, row : row + size + generator.integers(0, 3), column : column + size] = True
 
 
 # --- strokes --------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -186,13 +186,7 @@ def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
     if curves:
         print("\nRounds")
         print_pairs(curves, indent="  ")
-    privacy = manifest["privacy"]
-    print("\nPrivacy")
-    print_pairs(_privacy(privacy), indent="  ")
-    stated = [record for record in privacy["sound"].values() if record["epsilon"] is not None]
-    assumptions = list(dict.fromkeys(text for record in stated for text in record["assumptions"]))
-    _print_list("Assumptions of the sound statements", assumptions)
-    _print_list("Not covered", privacy["excluded"] if assumptions else [])
+    print("\n".join(["", *manifest["privacy"]["card"]]))
     print("\nSettings that differ from the defaults")
     usual = dict(flattened(RunConfig().model_dump(mode="json")))
     settings = flattened(manifest["config"])
@@ -227,30 +221,6 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
         if values:
             ends = f"{100 * values[0]:.1f} to {100 * values[-1]:.1f} %, best {100 * max(values):.1f} %"
             yield name.replace("_", " "), ends
-
-
-def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if predicted := privacy["predicted"]:
-        wanted, present = f"{predicted['subjects']:,}", f"{predicted['present']:,}"
-        theirs = f"{wanted} subjects would get {_epsilon(predicted)}; this run has {present}"
-        yield "PREDICTED NOISE (an experiment)", theirs
-    published = privacy["as_published"]
-    if published["epsilon"] is not None:
-        yield "as published (no guarantee)", f"{_epsilon(published)}, {published['unit']} level"
-    for key, unit in run_folders.stated_units([privacy]).items():
-        yield f"sound, {unit}", _epsilon(privacy["sound"][key])
-
-
-def _epsilon(record: Mapping[str, Any]) -> str:
-    if record["epsilon"] is None:
-        return f"none: {record['reason']}"
-    rests = ", conditional" if record["guarantee"] == "conditional" else ""
-    return f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}{rests}"
-
-
-def _print_list(title: str, lines: Iterable[str]) -> None:
-    if listed := [f"  - {line}" for line in lines]:
-        print("\n".join([f"\n{title}", *listed]))
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

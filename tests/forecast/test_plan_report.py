@@ -149,8 +149,7 @@ def test_without_data_the_papers_federation_is_foreseen(tmp_path, cap):
 
 
 def test_the_windows_between_the_parts_of_a_text_are_foreseen(tmp_path):
-    data = {"dataset": "shakespeare", "source": "upstream", "subjects": 100, "embedded": {}}
-    partition = {"silos": 16, "max_items_per_subject": None}
+    data, partition = {"dataset": "shakespeare", "source": "upstream", "subjects": 100}, {"max_items_per_subject": None}
     run = small_run(data=data, partition=partition, model={"name": "small_lstm", "parameters": {}})
     (train, rest), items = part_sizes(np.array([6193]), 0.1), federation_of(run, str(tmp_path))[0].facts["counts"]
     assert items["test_items"] == 100 * (rest[0] - 79)

@@ -35,14 +35,9 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
     if not gc.isenabled():  # io.job_start: what has been loaded stays
         gc.freeze()
         gc.enable()
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    console = sys.stderr
-    with (
-        _LogFile(path.open(f"{mode}b"), "utf-8", line_buffering=True) as log,
-        redirect_stdout(log),
-        redirect_stderr(log),
-    ):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    file, console = Path(path).open(f"{mode}b"), sys.stderr
+    with _LogFile(file, "utf-8", line_buffering=True) as log, redirect_stdout(log), redirect_stderr(log):
         handler = logging.StreamHandler(log)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         root, level = logging.getLogger(), logging.getLogger().level

@@ -36,8 +36,8 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
         gc.freeze()
         gc.enable()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    file, console = Path(path).open(f"{mode}b"), sys.stderr
-    with _LogFile(file, "utf-8", line_buffering=True) as log, redirect_stdout(log), redirect_stderr(log):
+    console = sys.stderr
+    with _LogFile(Path(path), mode) as log, redirect_stdout(log), redirect_stderr(log):
         handler = logging.StreamHandler(log)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         root, level = logging.getLogger(), logging.getLogger().level
@@ -77,6 +77,9 @@ def would_fail_again(path: Path | str) -> bool:
 
 class _LogFile(io.TextIOWrapper):
     """A text file that drops lines when the disk is full: a log must not end a training."""
+
+    def __init__(self, path: Path, mode: Literal["w", "a"]) -> None:
+        super().__init__(path.open(f"{mode}b"), "utf-8", line_buffering=True)
 
     def write(self, text: str) -> int:
         with suppress(OSError):

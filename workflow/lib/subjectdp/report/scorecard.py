@@ -19,7 +19,7 @@ from subjectdp.data.statistics import SMALL_FEMNIST_SUBJECTS, comparison_setting
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
 from subjectdp.report.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
 from subjectdp.report.paper_accounting import is_accounted
-from subjectdp.report.targets import Kind, Measured, Setting, Target, Verdict, judge, read_targets
+from subjectdp.report.targets import EvidenceKind, Kind, Measured, Setting, Target, Verdict, judge, read_targets
 from subjectdp.results import select
 from subjectdp.results.collect import FigureInputs
 from subjectdp.results.shown_runs import dataset_name
@@ -33,12 +33,8 @@ COLUMNS = (
 SAMPLED = {"subjects_per_batch": "subjects", "largest_group": "largest_group", "largest_group_mode": "largest_group"}
 """Metrics of mini-batches and the column of the statistics that they come from."""
 _NORMAL = 1.959963984540054  # 97.5 % quantile of the normal distribution
-ON_CONVEX_LOSS = ("excess_loss", "excess_training_loss", "generalisation_gap", "printed_bound")
-"""Metrics of section 4 of v3, measured with the convex model."""
 _LEADS = {"test_loss": "nats ahead", "test_accuracy": "points ahead", "printed_bound": "nats above"}
 _OF_DATA = ("subjects", "items_per_subject")
-TRAINED = ("test_accuracy", "test_loss", "accuracy_at_equal_rounds", *_OF_DATA)
-"""Metrics that :func:`measure_run_target` measures."""
 
 PAPER_MODELS = {
     "femnist": "leaf_cnn",
@@ -66,18 +62,18 @@ def scorecard(targets: Sequence[Target], tables: Tables) -> pd.DataFrame:
 
 def measure(target: Target, tables: Tables) -> Measured | None:
     """Ours for one target; None if nothing here measures it."""
-    if target.metric in TRAINED:
-        return measure_run_target(target, tables["runs"], tables["rounds"])
     if target.metric == "rounds_to_equal_accuracy":
         return measure_rounds(target, tables["runs"], tables["rounds"])
-    measures = (
-        (target.metric in ON_CONVEX_LOSS, measure_bound, "utility"),
-        (target.metric in SAMPLED, measure_sampling, "statistics"),
-        (is_accounted(target), measure_accounting, "accounting"),
-        (target.metric in ("epsilon", "noise_multiplier"), measure_table1, "table1"),
-    )
-    by, name = next(((by, name) for fits, by, name in measures if fits), (None, ""))
-    return None if by is None or name not in tables else by(target, tables[name])
+    if target.evidence is EvidenceKind.TRAINING or target.metric in _OF_DATA:
+        return measure_run_target(target, tables["runs"], tables["rounds"])
+    by, name = {
+        EvidenceKind.BOUNDS: (measure_bound, "utility"),
+        EvidenceKind.SAMPLING: (measure_sampling, "statistics"),
+        EvidenceKind.ACCOUNTING: (measure_accounting, "accounting")
+        if is_accounted(target)
+        else (measure_table1, "table1"),
+    }[target.evidence]
+    return by(target, tables[name]) if name in tables else None
 
 
 def build(inputs: FigureInputs) -> pd.DataFrame:

@@ -66,12 +66,11 @@ def measure(target: Target, tables: Tables) -> Measured | None:
         return measure_rounds(target, tables["runs"], tables["rounds"])
     if target.evidence is EvidenceKind.TRAINING or target.metric in _OF_DATA:
         return measure_run_target(target, tables["runs"], tables["rounds"])
+    accounted = (measure_accounting, "accounting") if is_accounted(target) else (measure_table1, "table1")
     by, name = {
         EvidenceKind.BOUNDS: (measure_bound, "utility"),
         EvidenceKind.SAMPLING: (measure_sampling, "statistics"),
-        EvidenceKind.ACCOUNTING: (measure_accounting, "accounting")
-        if is_accounted(target)
-        else (measure_table1, "table1"),
+        EvidenceKind.ACCOUNTING: accounted,
     }[target.evidence]
     return by(target, tables[name]) if name in tables else None
 

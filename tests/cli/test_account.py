@@ -2,7 +2,9 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from accounting.plans import facts, settings
 from cli.commands import Captured, refused, run_json, said
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.registry import mechanism
+from subjectdp.config.scenario import load_scenario
 from subjectdp.io.atomic import sealed
 from subjectdp.plan.plan import AccountingMode
 
@@ -82,6 +85,36 @@ def test_updates_clipped_once(capsys: Captured) -> None:
     assert noise["noise_multiplier"] == pytest.approx(2 * math.sqrt(100) / 0.924931, rel=1e-5)
     record = account(capsys, schedule, SCHEDULE, "--noise-multiplier 21.6")
     assert record["epsilon"] == pytest.approx(4.005, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_account_and_calibrate_every_run_of_a_configuration(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(
+        "name: two\n"
+        "run: {partition: {silos: 3}, training: {rounds: 4, batch_size: 6, local_steps: 2}}\n"
+        "sweep: [{algorithm: [local_item_dp, joint_noise], seed: [0]}]\n"
+    )
+    arguments = ("--config", str(scenario), "--results", str(tmp_path))
+    assert "needs its partition" in refused(capsys, "account", *arguments)
+    runs = load_scenario([str(scenario)]).runs
+    for one in runs:
+        (tmp_path / "partitions" / one.partition_id).mkdir(parents=True, exist_ok=True)
+    few = facts(silos=3)
+    made = SimpleNamespace(federation_facts=lambda: replace(few, items=(60, 60, 60)))
+    monkeypatch.setattr("subjectdp.cli.ledger.load_partition", lambda folder: made)
+    records = run_json(capsys, "account", *arguments)
+    assert [record["run"] for record in records] == [one.run_id for one in runs]
+    assert [record["algorithm"] for record in records] == ["local_item_dp", "joint_noise"]
+    for record in records:
+        assert (record["steps_per_round"], record["silos"], record["guarantee"]) == (2, 3, False)
+        assert record["epsilon"] == pytest.approx(4.0, rel=2e-3)
+        assert record["privacy"]["sound"]["item"]["epsilon"] > 3.9
+    own, shared = (record["noise_multiplier"] for record in records)
+    assert shared == pytest.approx(own, rel=1e-3), "of the sum"
+    assert records[1]["noise_multipliers"] == pytest.approx([own / math.sqrt(3)] * 3, rel=1e-3)
 
 
 def test_without_a_cap_a_subject_has_no_epsilon(capsys: Captured) -> None:

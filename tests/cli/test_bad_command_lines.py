@@ -24,7 +24,9 @@ CASES: list[tuple[str, list[str]]] = [
     ("account --unit person", ["--unit", "'person'", "Known: item, silo, subject"]),
     ("account --mode sond", ["--mode", "Did you mean 'sound'?"]),
     ("account --accountant", ["--accountant", "expected one argument"]),
+    ("account --run a --config b", ["--config: not allowed with argument --run"]),
     ("account --run nosuch --results /nowhere", ["RUN_ID", "'nosuch'"]),
+    ("account --config nosuch.yaml", ["nosuch.yaml", "a readable file"]),
     (f"account --algorithm local_item_dp --silos 0 --noise-multiplier 1 {PLAN}", ["--silos", "at least 1", "0"]),
     (f"account --algorithm local_item_dp --noise-multiplier nan {PLAN}", ["Expected --noise-multiplier", "nan"]),
     ("account --algorithm local_item_dp --noise-multiplier 1 --rounds 9 --steps-per-round 1 --sampling-probability 2",
@@ -34,7 +36,7 @@ CASES: list[tuple[str, list[str]]] = [
     (f"account --algorithm local_item_dp --delta 2 {PLAN}", ["Expected --delta", "less than 0.1", "2.0"]),
     (f"account --algorithm user_ldp --clipping update --noise-multiplier 1 {PLAN}",
      ["--clipping", "item with algorithm user_ldp"]),
-    *((f"account --run any --{option}", [f"--{option.split()[0]} to be left out with --run"])
+    *((f"account --run any --{option}", [f"--{option.split()[0]} to be left out with --run and --config"])
       for option in ("delta 1e-5", "noise-multiplier 5", "colluding-silos 0", "counts c.csv")),
     ("account --algorithm capped_item_dp --counts counts.csv",
      ["Expected --rounds, --batch-size, --max-items-per-subject to be given"]),
@@ -60,7 +62,7 @@ CASES: list[tuple[str, list[str]]] = [
     (f"{PEOPLE} --caps 1 --figure a.bmp", ["--figure to be a name that ends in .png, .pdf, .svg"]),
     (f"{PEOPLE} --caps 1 --figure none/a.png", ["--figure to be a file in a folder that is there, got 'none/a.png'"]),
     (f"{PEOPLE} --noise-multiplier 5 --statement a.txt", ["--statement to be a name that ends in .md, .html, .pdf"]),
-    (f"{PEOPLE} --noise-multiplier 5 --results there", ["--results to be left out with all but --run"]),
+    (f"{PEOPLE} --noise-multiplier 5 --results there", ["--results to be left out with all but --run and --config"]),
     (f"{PEOPLE} --mode as_published --horizontal none", ["--horizontal to be left out with --algorithm local_item_dp"]),
     (f"account --algorithm fed_avg {PLAN} --epsilon 5", ["--epsilon to be left out with --algorithm fed_avg, got 5.0"]),
     ("account --algorithm local_item_dp:v1", ["Unknown algorithm.variant of local_item_dp 'v1'. There are none."]),

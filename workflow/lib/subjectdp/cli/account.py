@@ -35,16 +35,19 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 
+Chosen = tuple[str | None, PrivacyPlan, bool]
+"""A run's id (None for a plan given by options), its plan, and whether its data have no subject ids."""
+
 
 def account(options: argparse.Namespace) -> None:
-    """Prints epsilon for a plan given by options, or for a run. A plan without --noise-multiplier has the
-    smallest noise found that keeps --epsilon.
+    """Prints epsilon for a plan given by options, for the runs of a configuration, or for a run. A plan without
+    --noise-multiplier has the smallest noise found that keeps --epsilon.
     """
     settle(options)
     try:
         _answer(options)
     except SubjectDPError as problem:
-        if options.run_id is not None:
+        if options.run_id is not None or options.config is not None:
             raise
         raise type(problem)(_with_options(str(problem))) from problem
 
@@ -53,20 +56,25 @@ def _answer(options: argparse.Namespace) -> None:
     if options.caps is not None:
         _print_caps(options)
         return
-    plan, alone = _plan(options)
-    record = _record(plan, options, alone)
+    plans = list(chosen_plans(options))
+    if options.statement is not None and len(plans) != 1:
+        raise expected("plans of --statement", len(plans), "one: name a run with --run")
+    records = [_record(name, plan, options, alone) for name, plan, alone in plans]
     if options.statement is not None:
         from subjectdp.cli.ledger import write_page  # here: it needs the workflow's packages
 
-        of = "a plan" if options.run_id is None else f"run {options.run_id}"
-        write_page(plan, record["privacy"], of, options.statement)
-    people = {"by_person": _by_person(plan, options)} if options.by_person else {}
+        name, plan, _ = plans[0]
+        write_page(plan, records[0]["privacy"], "a plan" if name is None else f"run {name}", options.statement)
     if options.json:
-        print_json(record | people)
-        return
-    print(_text(record))
-    for found in people.values():
-        _print_people(plan, found)
+        if options.by_person:
+            people = (_by_person(plan, options) for _, plan, _ in plans)
+            records = [{**record, "by_person": table} for record, table in zip(records, people, strict=True)]
+        print_json(records[0] if options.config is None else records)
+    else:
+        print("\n".join(map(_text, records)))
+        if options.by_person:
+            for _, plan, _ in plans:
+                _print_people(plan, options)
 
 
 _KEY = re.compile(
@@ -98,7 +106,8 @@ def _by_person(plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]
     }
 
 
-def _print_people(plan: PrivacyPlan, found: dict[str, Any]) -> None:
+def _print_people(plan: PrivacyPlan, options: argparse.Namespace) -> None:
+    found = _by_person(plan, options)
     print(f"\nε of a person at delta {plan.settings.delta:g}, by items at each silo and number of silos")
     heads = ("items a silo", *(f"{silos} silo{'s' * (silos > 1)}" for silos in found["silos"]))
     print_table(heads, [(row["items"], *(f"{each:.4g}" for each in row["epsilon"])) for row in found["epsilon"]])
@@ -136,13 +145,13 @@ def _cap_row(row: Cap) -> tuple[Any, ...]:
     return row.cap, f"{row.items_kept:,}", *shares, f"{row.noise_multiplier:.4g}", f"{1000 * row.noise_per_item:.4g}"
 
 
-def _record(plan: PrivacyPlan, options: argparse.Namespace, alone: bool) -> dict[str, Any]:
+def _record(name: str | None, plan: PrivacyPlan, options: argparse.Namespace, alone: bool) -> dict[str, Any]:
     """ε of the chosen unit and the noise first, then all statements."""
     statements = privacy_statements(plan, over_rounds=False, items=ItemFacts(own_subjects=True) if alone else None)
-    unit, chosen = _chosen(plan, statements, options.unit, options.run_id)
+    unit, chosen = _chosen(plan, statements, options.unit, name)
     given = plan.settings.noise_multiplier is not None
     return {
-        "run": options.run_id,
+        "run": name,
         "algorithm": plan.mechanism.algorithm,
         "variant": plan.mechanism.variant,
         "mode": str(plan.settings.mode),
@@ -198,14 +207,17 @@ _MOST_ITEMS = 100_000  # of a subject at a silo: beyond, a group's ε is in the 
 _NOMINAL_ITEMS = 1_000_000_000  # items of a silo when only a sampling probability is given
 
 
-def _plan(options: argparse.Namespace) -> tuple[PrivacyPlan, bool]:
-    """The plan of a run, or given by options, and whether its data have no subject ids."""
-    if options.run_id is None:
-        return plan_from_options(options), False
-    from subjectdp.cli.ledger import recorded  # here: runs need the workflow's packages, the other options the core's
+def chosen_plans(options: argparse.Namespace) -> Iterator[Chosen]:
+    if options.run_id is None and options.config is None:
+        yield None, plan_from_options(options), False
+        return
+    from subjectdp.cli import ledger  # here: runs need the workflow's packages, the other options the core's
 
-    record, plan = recorded(Path(options.results), options.run_id)
-    return plan, bool((record.get("partition") or {}).get("own_subjects"))
+    if options.config is None:
+        record, plan = ledger.recorded(Path(options.results), options.run_id)
+        yield options.run_id, plan, bool((record.get("partition") or {}).get("own_subjects"))
+    else:
+        yield from ledger.configured_plans(options.config, Path(options.results))
 
 
 def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
@@ -216,7 +228,7 @@ def plan_from_options(options: argparse.Namespace) -> PrivacyPlan:
     chosen = None if options.algorithm is None else _mechanism(options)
     missing = ", ".join(_missing(chosen, options))
     if chosen is None or missing:
-        raise ConfigError(f"Expected {missing} to be given (or --run).")
+        raise ConfigError(f"Expected {missing} to be given (or --run, or --config).")
     _check_ranges(options)
     schedule_of(options).check_steps(chosen)
     facts = _equal_silos(options) if listed_silos(options) is None else _counted(options)
@@ -350,7 +362,7 @@ _SAMPLING = [method for method in values_of(SamplingMethod) if method != Samplin
 _DEFAULT = "(default: %(default)s)"
 _WHOLE, _NUMBER, _FILE = {"type": int}, {"type": float}, {"metavar": "FILE"}
 _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "results": ({"default": "results"}, f"results folder of --run {_DEFAULT}"),
+    "results": ({"default": "results"}, f"results folder of --config and --run {_DEFAULT}"),
     "algorithm": ({}, "algorithm, for instance higrad_avg_dp or higrad_avg_dp:v3"),
     "mode": (_one_of(values_of(AccountingMode), "sound"), f"accounting {_DEFAULT}"),
     "unit": (_one_of(values_of(PrivacyUnit)), "privacy unit (default: what the algorithm claims)"),
@@ -401,7 +413,9 @@ _OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def account_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--config", metavar="FILE", nargs="+", help="scenario files whose runs to account for")
+    source.add_argument("--run", dest="run_id", metavar="RUN_ID", help="a finished run")
     for name, (kind, text) in _OPTIONS.items():
         left_out = {} if kind.get("action") else {"default": None}  # settle tells what was given, and fills the rest in
         words = text.replace(_DEFAULT, f"(default: {kind.get('default')})")
@@ -427,10 +441,10 @@ def settle(options: argparse.Namespace) -> None:
     given = {key for key in given if getattr(options, key) is not False}  # a flag that is not set
     if options.caps is not None:
         unread = dict.fromkeys(given - _READ_BY_CAPS, "--caps")
-    elif options.run_id is not None:
-        unread = dict.fromkeys(given - _READ_BY_RUNS, "--run, whose run says it")
+    elif options.run_id is not None or options.config is not None:
+        unread = dict.fromkeys(given - _READ_BY_RUNS, "--run and --config, whose runs say it")
     else:
-        unread = {"figure": "all but --caps, whose table it draws", "results": "all but --run"}
+        unread = {"figure": "all but --caps, whose table it draws", "results": "all but --run and --config"}
         unread |= {"epsilon": "--noise-multiplier"} if "noise_multiplier" in given else {}
         unread |= _unread_by(options.algorithm) if options.algorithm else {}
         unread |= {} if options.mode == AccountingMode.AS_PUBLISHED else {"horizontal": "--mode sound"}

@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from subjectdp.accounting.calibration import kept_in
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
-from subjectdp.accounting.plan_run import plan_from_dict
+from subjectdp.accounting.plan_run import plan_from_dict, plan_run
 from subjectdp.accounting.statements import ItemFacts, condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results, check_output
 from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest, stated_units
 from subjectdp.config.scenario import load_scenario
+from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.printing import print_json, print_table
-from subjectdp.places import STATEMENT_SUFFIXES
+from subjectdp.places import STATEMENT_SUFFIXES, calibration_cache_dir
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
 
 
@@ -187,3 +189,14 @@ def recorded(results: Path, name: str) -> tuple[dict[str, Any], PrivacyPlan]:
             f"Expected {file} to hold a plan, as a manifest, a silo's ledger and what account --json prints do, or to "
             f"hold a report or a state of an engine: {str(problem).rstrip('.')}."
         ) from problem
+
+
+def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, PrivacyPlan, bool]]:
+    """Run id and plan of a scenario's runs, and whether there are no subject ids; DataError without a partition."""
+    for run in load_scenario(files).runs:
+        folder = results / "partitions" / run.partition_id
+        if not folder.is_dir():
+            raise DataError(f"Run {run.run_id} needs its partition, {folder}: subjectdp run makes it.")
+        with kept_in(calibration_cache_dir(str(results))):
+            plan = plan_run(run, load_partition(folder))
+        yield run.run_id, plan, run.data.own_subjects

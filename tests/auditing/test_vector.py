@@ -217,18 +217,18 @@ def test_batch_law_is_the_samplers() -> None:
     law = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5)
     assert law.other_sizes == {3: 10, 4: 5}
     generator = torch.Generator().manual_seed(3)
-    counted = (law.canary_count, law.other_subjects, law.largest_other_group)
-    drawn = np.stack([count(60_000, generator).numpy() for count in counted], axis=1)
+    absent = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5, present=False)
+    batch, others = (VectorBatch(each, 60_000, generator) for each in (law, absent))
+    drawn = np.stack([each.numpy() for each in (batch.canary, others.subjects, others.largest_group)], axis=1)
     for column in range(3):
         values = np.unique(real[:, column])
         counts = np.array([[(t[:, column] == v).sum() for v in values] for t in (real, drawn)])
         common = counts[:, counts.min(axis=0) >= 5]
         assert stats.chi2_contingency(common).pvalue > 1e-3
-    absent = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5, present=False)
     assert absent.other_sizes == law.other_sizes
     replaced = MinibatchDistribution(schedule, SamplingMethod.POISSON, 5, present=False, replaced=True)
     assert replaced.other_items == len(owners) and replaced.canary_items == 0
-    assert not absent.canary_count(100, generator).any()
+    assert not others.canary.any()
 
 
 def test_what_the_worst_case_does_not_run_is_refused() -> None:

@@ -33,6 +33,7 @@ def results(tmp_path: Path) -> Path:
                 "predicted": None,
                 "own_subjects": False,
                 "excluded": ["choice of hyperparameters"],
+                "card": ["Privacy report: fed_avg, as published", "  one item   epsilon 3.25 at delta 1e-05"],
             },
             "final": {"round": 2, "test_accuracy": 0.1234 + number, "test_loss": 4.1}
             | dict.fromkeys(("validation_accuracy", "validation_loss"), 0.5),

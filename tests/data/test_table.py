@@ -11,12 +11,13 @@ import pytest
 
 from subjectdp.cli.main import main
 from subjectdp.config.run import RunConfig, load_run
+from subjectdp.config.sections import DataConfig
 from subjectdp.data.content import Content, check_content, count_content, split_items
 from subjectdp.data.names import person
 from subjectdp.data.partition import make_partition
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.sizes import table_sizes
-from subjectdp.data.table import TableOptions, read_frame, read_table
+from subjectdp.data.table import read_frame, read_table
 from subjectdp.errors import ConfigError, DataError
 
 ROWS = """age,person,outcome,clinic,weight
@@ -38,7 +39,7 @@ def _csv(folder: Path, text: str) -> Path:
 def _read(source: Any, label: str = "y", subject: Any = None, silo: str | None = None, **options: Any) -> Content:
     """The content of a file, or of a text written into a folder."""
     path = _csv(*source) if isinstance(source, tuple) else source
-    content = read_table(path, label, subject, silo, TableOptions(**options))
+    content = read_table(path, DataConfig(source="table", label=label, subject=subject, silo=silo, **options))
     check_content(content)
     return content
 
@@ -176,7 +177,7 @@ def test_columns_of_parquet_that_name_nothing_are_refused(
     columns = {"label": ["a", "b"] * 3, "subject": list("xxyyzz"), "silo": list("ststst"), "x": range(6)}
     pd.DataFrame({**columns, role: [cell] * 6}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match=rf"{role}.*{problem}"):
-        read_table(tmp_path / "t.parquet", "label", "subject", "silo")
+        _read(tmp_path / "t.parquet", "label", "subject", "silo")
 
 
 def test_more_than_256_classes_keep_their_labels(tmp_path: Path) -> None:

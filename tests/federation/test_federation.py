@@ -277,7 +277,7 @@ def test_commands_take_a_federations_run_and_a_silos_ledger(world: World, capsys
     silos = world.silos()
     run = (world.lead(silos).name, "--results", world.folder / "results")
     (ledger,) = Path(silos[10].site.folder).glob("*.json")
-    assert "sound, one item" in said(capsys, "show", *run)
+    assert "What this run gives" in said(capsys, "show", *run)
     for named in (run, (ledger,)):
         assert run_json(capsys, "ledger", *named)[0]["together"] == pytest.approx(8.0, abs=0.1)
         page = said(capsys, "statement", *named)

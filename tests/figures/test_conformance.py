@@ -39,7 +39,7 @@ def drawn(made: Made) -> Drawn:
     def of(name: str) -> tuple[Sheet, Figure]:
         sheet = build_figure(name, made(name))
         with panels.figure_style():
-            figure, _ = panels._combined(sheet, "abcdefghijkl"[: len(sheet.panels)])
+            figure = panels._combined(sheet, "abcdefghijkl"[: len(sheet.panels)])
             FigureCanvasAgg(figure)
             figure.draw_without_rendering()  # texts get their places; no test looks at pixels
         return sheet, figure

@@ -13,6 +13,7 @@ from forecast.runs import folders, prepare, small_run, train
 from subjectdp.accounting.calibration import forget
 from subjectdp.accounting.plan_run import draft_run
 from subjectdp.config.scenario import load_scenario, load_scenario_from_mapping
+from subjectdp.data.content import part_sizes
 from subjectdp.data.partition import make_partition
 from subjectdp.errors import DataError
 from subjectdp.forecast import plan_report
@@ -145,6 +146,14 @@ def test_without_data_the_papers_federation_is_foreseen(tmp_path, cap):
     if cap is None:
         assert partition.facts["counts"]["train_items"] == pytest.approx(3500 * 145, rel=0.01)
     assert (max(partition.facts["silo_largest_subject"]) == 6) == (cap == 6)
+
+
+def test_the_windows_between_the_parts_of_a_text_are_foreseen(tmp_path):
+    data, partition = {"dataset": "shakespeare", "source": "upstream", "subjects": 100}, {"max_items_per_subject": None}
+    run = small_run(data=data, partition=partition, model={"name": "small_lstm", "parameters": {}})
+    (train, rest), items = part_sizes(np.array([6193]), 0.1), federation_of(run, str(tmp_path))[0].facts["counts"]
+    assert items["test_items"] == 100 * (rest[0] - 79)
+    assert items["train_items"] + items["validation_items"] == 100 * (train[0] - 79)
 
 
 @pytest.mark.parametrize(("page", "below"), [("README.md", ["embedded"]), ("config/README.md", [])])

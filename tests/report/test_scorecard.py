@@ -15,7 +15,7 @@ from figures.fake_runs import Fake, collected, grid
 from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.errors import DataError
 from subjectdp.report.paper_accounting import AUDITED, is_accounted, paper_facts, write_paper_accounting
-from subjectdp.report.scorecard import COLUMNS, Evidence, measure_rounds, scorecard
+from subjectdp.report.scorecard import COLUMNS, Tables, measure_rounds, scorecard
 from subjectdp.report.targets import Measured, Target, Verdict, judge, read_targets, verdict_counts
 
 pytestmark = pytest.mark.slow
@@ -26,9 +26,9 @@ ALL = ["fed_avg", "local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:
 PAPER = (("data", (("source", "upstream"), ("subjects", 3500))),)
 
 
-def evidence(root: Path, fakes: Sequence[Fake], **more: pd.DataFrame) -> Evidence:
+def evidence(root: Path, fakes: Sequence[Fake], **more: pd.DataFrame) -> Tables:
     inputs = collected(root, fakes)
-    return Evidence(inputs.read_runs(), inputs.read_rounds(), table1(), **more)
+    return {"runs": inputs.read_runs(), "rounds": inputs.read_rounds(), "table1": table1(), **more}
 
 
 def table1() -> pd.DataFrame:
@@ -36,12 +36,12 @@ def table1() -> pd.DataFrame:
     return pd.DataFrame([{**row, "epsilon_sound": 3.53, "epsilon_lower": 1.50}])
 
 
-def only(**tables: pd.DataFrame) -> Evidence:
-    """Evidence without runs."""
-    return Evidence(**{"runs": pd.DataFrame(), "rounds": pd.DataFrame(), "table1": table1(), **tables})
+def only(**tables: pd.DataFrame) -> Tables:
+    """Tables without runs."""
+    return {"runs": pd.DataFrame(), "rounds": pd.DataFrame(), "table1": table1(), **tables}
 
 
-def card(found: Evidence, *ids: str) -> pd.DataFrame:
+def card(found: Tables, *ids: str) -> pd.DataFrame:
     return scorecard([TARGETS[name] for name in ids], found).set_index("target")
 
 
@@ -51,14 +51,14 @@ def at_paper_scale(algorithms: Sequence[str], **more: object) -> list[Fake]:
 
 
 @pytest.fixture(scope="module")
-def paper(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     skewed = at_paper_scale(["local_group_dp", "higrad_avg_dp:v1"], alpha=16.0)
     return evidence(tmp_path_factory.mktemp("paper"), [*at_paper_scale(ALL), *skewed])
 
 
-def test_numbers_at_the_papers_setting_are_means_with_intervals(paper: Evidence) -> None:
+def test_numbers_at_the_papers_setting_are_means_with_intervals(paper: Tables) -> None:
     row = card(paper, "v1-femnist-local-item").iloc[0]
-    runs = paper.runs[paper.runs["label"] == "LocalItemDP"]["final_test_accuracy"] * 100
+    runs = paper["runs"][paper["runs"]["label"] == "LocalItemDP"]["final_test_accuracy"] * 100
     half = 4.302652729911275 * np.std(runs, ddof=1) / math.sqrt(3)  # t(0.975, 2) from a printed table
     assert row["ours"] == pytest.approx(runs.mean(), rel=1e-5)
     assert row["high"] - row["ours"] == pytest.approx(half, rel=1e-3)
@@ -68,17 +68,17 @@ def test_numbers_at_the_papers_setting_are_means_with_intervals(paper: Evidence)
     assert "3,500 subjects" in row["scale"] and "100 rounds of 1 local epoch" in row["scale"]
 
 
-def test_differences_are_in_per_cent_of_the_other_and_paired_by_seed(paper: Evidence) -> None:
+def test_differences_are_in_per_cent_of_the_other_and_paired_by_seed(paper: Tables) -> None:
     row = card(paper, "v1-femnist-item-cost").iloc[0]
-    by_seed = paper.runs.set_index(["label", "seed"])["final_test_accuracy"]
+    by_seed = paper["runs"].set_index(["label", "seed"])["final_test_accuracy"]
     ratios = [100 * (by_seed["LocalItemDP", seed] / by_seed["FedAvg", seed] - 1) for seed in range(3)]
     assert row["ours"] == pytest.approx(np.mean(ratios), rel=1e-5)
     assert row["unit"] == "% of the other"
 
 
-def test_an_order_is_decided_by_the_closest_competitor(paper: Evidence) -> None:
+def test_an_order_is_decided_by_the_closest_competitor(paper: Tables) -> None:
     table = card(paper, "v1-femnist-fed-avg-best", "v3-femnist-group-first", "v1-femnist-user-loss")
-    by_label = paper.runs.groupby("label")["final_test_accuracy"].mean() * 100
+    by_label = paper["runs"].groupby("label")["final_test_accuracy"].mean() * 100
     best = table.loc["v1-femnist-fed-avg-best"]
     assert best["ours"] == pytest.approx(by_label["FedAvg"] - by_label["LocalItemDP"], abs=1e-3)
     assert best["verdict"] == "reproduced"
@@ -86,7 +86,7 @@ def test_an_order_is_decided_by_the_closest_competitor(paper: Evidence) -> None:
     assert table.loc["v1-femnist-user-loss", "verdict"] == "reproduced"
 
 
-def test_the_epsilon_of_a_row_are_those_of_its_runs(paper: Evidence) -> None:
+def test_the_epsilon_of_a_row_are_those_of_its_runs(paper: Tables) -> None:
     table = card(paper, "v1-femnist-higrad", "v1-femnist-local-item", "v1-alpha-16-group")
     assert table["epsilon_as_published"].tolist() == [4.0, 4.0, 4.0]
     assert table.loc["v1-femnist-higrad", "epsilon_sound"] == pytest.approx(144.6)
@@ -137,10 +137,10 @@ def test_more_local_steps_are_compared_at_equal_rounds(tmp_path: Path) -> None:
     assert card(evidence(tmp_path / "b", alone), "joint-femnist-local-steps")["verdict"].tolist() == ["not run"]
 
 
-def test_accuracy_at_equal_rounds_reads_the_others_curve(paper: Evidence) -> None:
+def test_accuracy_at_equal_rounds_reads_the_others_curve(paper: Tables) -> None:
     row = card(paper, "v1-femnist-higrad-competitive").iloc[0]
-    runs = paper.runs.query("alpha == 1").set_index(["label", "seed"])
-    rounds = paper.rounds.set_index(["run_id", "round"])["test_accuracy"]
+    runs = paper["runs"].query("alpha == 1").set_index(["label", "seed"])
+    rounds = paper["rounds"].set_index(["run_id", "round"])["test_accuracy"]
     ours = [runs.loc[("HiGradAvgDP (v1)", seed), "final_test_accuracy"] for seed in range(3)]
     others = [rounds[runs.loc[("LocalItemDP", seed), "run_id"], 25] for seed in range(3)]
     assert row["ours"] == pytest.approx(np.mean(100 * (np.divide(ours, others) - 1)), rel=1e-5)
@@ -164,7 +164,7 @@ def test_sampling_and_table_1_are_judged_without_runs() -> None:
     assert card(off, "v1-femnist-subjects-per-batch")["verdict"].tolist() == ["differs"]
 
 
-def test_what_is_not_run_comes_last_and_every_verdict_is_counted(paper: Evidence) -> None:
+def test_what_is_not_run_comes_last_and_every_verdict_is_counted(paper: Tables) -> None:
     table = scorecard(list(TARGETS.values()), paper)
     assert list(table.columns) == list(COLUMNS)
     assert sorted(table["target"]) == sorted(TARGETS)
@@ -256,7 +256,7 @@ MARKS = (10, 20, 40, 80, 160)
 def by_rounds(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     places = [(seed, rounds, steps) for seed in (0, 1) for rounds in MARKS for steps in (1, None)]
     fakes = [Fake("joint_noise", "cifar10", seed=s, rounds=r, local_steps=k) for s, r, k in places]
-    return evidence(tmp_path_factory.mktemp("marks"), fakes).runs
+    return evidence(tmp_path_factory.mktemp("marks"), fakes)["runs"]
 
 
 def measured(runs: pd.DataFrame, accuracy: Callable[[bool, int, int], float]) -> Measured | None:

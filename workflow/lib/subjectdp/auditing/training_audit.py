@@ -248,11 +248,9 @@ def prepared_setup(
     """The setup of a run, on the CPU. Raises DataError and ModelError as training does."""
     run = load_run(config)
     prepared, partition = load_prepared(prepared_folder), load_partition(partition_folder)
-    if run.model.name is None:
-        raise ModelError("Expected model.name to be resolved, got None.")
     if prepared.classes == 0:
         raise ModelError("Expected data with classes to audit on, the labels are numbers.")
-    name, parameters = run.model.name, run.model.parameters
+    name, parameters = str(run.model.name), run.model.parameters
     model = partial(build_model, name, prepared.outputs, prepared.kind, run.seed, parameters, prepared.shape)
     data, size = DeviceDataset(prepared, torch.device("cpu")), len(prepared.features)
     facts, rate = partition.federation_facts(), run.training.optimizer.learning_rate

@@ -62,29 +62,33 @@ class World:
 class VectorBatch:
     """A mini-batch in each run; quantities are drawn when a step first reads them."""
 
-    def __init__(self, batches: MinibatchDistribution, runs: int, generator: torch.Generator) -> None:
-        self.batches, self.runs, self._generator = batches, runs, generator
-        self.canary = batches.canary_count(runs, generator)
-
     inputs: Tensor
     labels: Tensor
-
     items = 1  # the scale of a vector that is clipped afterwards does not matter (see ``VectorStep.gradient_sum``)
+
+    def __init__(self, law: MinibatchDistribution, runs: int, generator: torch.Generator) -> None:
+        self._law, self._runs, self._generator = law, runs, generator
+        self.canary = torch.zeros(runs) if law.canary_items == 0 else self._draw(law.canary_limits).float()
+        """(runs,) the canary's items in the mini-batch, Binomial(k, q)."""
+
+    def _draw(self, limits: Tensor) -> Tensor:
+        return torch.bucketize(torch.rand(self._runs, generator=self._generator), limits, right=True)
 
     @cached_property
     def subjects(self) -> Tensor:
-        """(runs,) number of distinct subjects."""
-        return self.batches.other_subjects(self.runs, self._generator) + (self.canary > 0)
+        """(runs,) number of distinct subjects (probabilities to within 2^-16)."""
+        places = torch.randint(_TABLE, (self._runs,), generator=self._generator, dtype=torch.int32)
+        return self._law.subject_quantiles.index_select(0, places) + (self.canary > 0)
 
     @cached_property
     def largest_group(self) -> Tensor:
         """(runs,) the most items of one subject."""
-        return torch.maximum(self.batches.largest_other_group(self.runs, self._generator), self.canary.long())
+        return torch.maximum(self._draw(self._law.group_limits), self.canary.long())
 
     @cached_property
     def others_present(self) -> Tensor:
         """(runs,) bool: whether an item of another subject is in the mini-batch."""
-        return self.batches.others_present(self.runs, self._generator)
+        return torch.rand(self._runs, generator=self._generator) >= self._law.without_others
 
     @property
     def group_sizes(self) -> Tensor:
@@ -266,8 +270,6 @@ def public_divisor(plan: PrivacyPlan, silo: int) -> float:
     return plan.silos[silo].divisor
 
 
-Array = NDArray[np.float64]
-
 _TABLE = 1 << 16  # resolution of the quantile table of the number of other subjects
 
 
@@ -297,39 +299,20 @@ class MinibatchDistribution:
         sizes = {small: subjects - larger, small + 1: larger}
         self.other_sizes = {size: count for size, count in sizes.items() if count > 0}
 
-    def canary_count(self, runs: int, generator: torch.Generator) -> Tensor:
-        """(runs,) float32: the canary's items in the mini-batch, Binomial(k, q)."""
-        if self.canary_items == 0:
-            return torch.zeros(runs)
-        return _draw(self._canary_limits, runs, generator).float()
-
-    def largest_other_group(self, runs: int, generator: torch.Generator) -> Tensor:
-        """(runs,) int64: the most items of one other subject."""
-        return _draw(self._group_limits, runs, generator)
-
-    def other_subjects(self, runs: int, generator: torch.Generator) -> Tensor:
-        """(runs,) float32: number of distinct other subjects (probabilities to within 2^-16)."""
-        places = torch.randint(_TABLE, (runs,), generator=generator, dtype=torch.int32)
-        return self._subject_quantiles.index_select(0, places)
-
-    def others_present(self, runs: int, generator: torch.Generator) -> Tensor:
-        """(runs,) bool: whether any other item is in the mini-batch."""
-        empty = float(np.exp(self.other_items * np.log1p(-self.probability)))
-        return torch.rand(runs, generator=generator) >= empty
-
     @cached_property
-    def _canary_limits(self) -> Tensor:
+    def canary_limits(self) -> Tensor:
+        """From P(so many of the canary's items are in the mini-batch)."""
         return _limits(stats.binom.cdf(np.arange(self.canary_items), self.canary_items, self.probability))
 
     @cached_property
-    def _group_limits(self) -> Tensor:
+    def group_limits(self) -> Tensor:
         """From P(largest other group ≤ z) for z = 0, 1, ... below the largest size."""
         sizes = np.arange(max(self.other_sizes))
         logs = [count * stats.binom.logcdf(sizes, size, self.probability) for size, count in self.other_sizes.items()]
         return _limits(np.exp(np.sum(logs, axis=0)))
 
     @cached_property
-    def _subject_quantiles(self) -> Tensor:
+    def subject_quantiles(self) -> Tensor:
         """From P(m other subjects are in the mini-batch) for m = 0, 1, ..."""
         total = np.ones(1)
         for size, count in self.other_sizes.items():
@@ -338,14 +321,15 @@ class MinibatchDistribution:
         middles = (np.arange(_TABLE) + 0.5) / _TABLE
         return torch.from_numpy(np.searchsorted(np.cumsum(total / total.sum()), middles).astype(np.float32))
 
+    @property
+    def without_others(self) -> float:
+        """The probability that no other item is in the mini-batch."""
+        return float(np.exp(self.other_items * np.log1p(-self.probability)))
 
-def _limits(cumulative: Array) -> Tensor:
+
+def _limits(cumulative: NDArray[np.float64]) -> Tensor:
     """Upper ends of all but the last value, without those that a 24-bit uniform number cannot tell from 1."""
     return torch.from_numpy(np.asarray(cumulative[cumulative < 1.0 - 2.0**-24], dtype=np.float32))
-
-
-def _draw(limits: Tensor, runs: int, generator: torch.Generator) -> Tensor:
-    return torch.bucketize(torch.rand(runs, generator=generator), limits, right=True)
 
 
 class SubjectStep(VectorStep):

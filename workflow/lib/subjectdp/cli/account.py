@@ -3,7 +3,6 @@
 import argparse
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,12 @@ def account(options: argparse.Namespace) -> None:
     --noise-multiplier has the smallest noise found that keeps --epsilon.
     """
     settle(options)
-    with _words_of_options() if options.run_id is None and options.config is None else nullcontext():
+    try:
         _answer(options)
+    except SubjectDPError as problem:
+        if options.run_id is not None or options.config is not None:
+            raise
+        raise type(problem)(_with_options(str(problem))) from problem
 
 
 def _answer(options: argparse.Namespace) -> None:
@@ -75,26 +78,22 @@ def _answer(options: argparse.Namespace) -> None:
 
 
 _KEY = re.compile(
-    r"(?<=^Expected )(\w+)(?= to be )|\b(?:algorithm|partition|training|privacy|joint)\.(\w+)"
-    r"|(?<![\w./'-])([a-z]+(?:_[a-z]+)+)(?![\w/']|\.\w)",
+    r"(?<=^Expected )\w+(?= to be )|\b(?:algorithm|partition|training|privacy|joint)\.\w+"
+    r"|(?<![\w./'-])[a-z]+(?:_[a-z]+)+(?![\w/']|\.\w)",
     re.MULTILINE,
 )
 _WRITTEN_AS = {"name": "algorithm", "local_steps": "steps_per_round", "local_epochs": "epochs"}
 
 
-@contextmanager
-def _words_of_options() -> Iterator[None]:
-    """Errors of the block name options, not the keys of a configuration or the arguments of a function."""
+def _with_options(message: str) -> str:
+    """The message with options in place of the keys of a configuration, or the arguments of a function."""
 
     def option(key: re.Match[str]) -> str:
-        name = key[1] or key[2] or key[3]
+        name = key[0].rpartition(".")[2]
         written = _written(_WRITTEN_AS.get(name, name))
         return written if written.removeprefix("--") in _OPTIONS else key[0]
 
-    try:
-        yield
-    except SubjectDPError as problem:
-        raise type(problem)(_KEY.sub(option, str(problem)).replace("--clipping: ", "--clipping ")) from problem
+    return _KEY.sub(option, message).replace("--clipping: ", "--clipping ")
 
 
 def _by_person(plan: PrivacyPlan, options: argparse.Namespace) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+import yaml
 from pydantic.fields import FieldInfo
 
 from subjectdp.algorithms.registry import ALGORITHMS
@@ -259,20 +259,12 @@ def readme_text(folder: Path | str) -> str:
     return text
 
 
-def _yaml_value(value: Any) -> str:
-    if isinstance(value, float):
-        text = repr(value)
-        mantissa, exponent, power = text.partition("e")
-        return f"{mantissa}.0{exponent}{power}" if exponent and "." not in mantissa else text
-    if isinstance(value, BaseModel):
-        return json.dumps(value.model_dump(mode="json"))
-    return "null" if value is None else json.dumps(value) if not isinstance(value, str) else value
-
-
 def _row(key: str, field: FieldInfo) -> str:
     description = " ".join((field.description or "").split())
     if section_of(field) is not None:
         return f"| `{key}` | a mapping of the keys below | | {description} |"
-    default = "required" if field.is_required() else f"`{_yaml_value(field.get_default())}`"
+    value = "" if field.is_required() else field.get_default()
+    text = value if isinstance(value, str) else yaml.safe_dump(value, default_flow_style=True).splitlines()[0]
+    default = "required" if field.is_required() else f"`{text}`"
     cells = (f"`{key}`", allowed_text(field), default, description)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -59,14 +59,6 @@ _MODULES = {  # the modules of this package that hold commands of another name
 }
 
 
-def _without(missing: ModuleNotFoundError) -> str:
-    """What is said of a package that the core does not bring; a missing module of ours is a bug."""
-    package = (missing.name or "").partition(".")[0]
-    if package in ("", "subjectdp"):
-        raise missing
-    return f"error: Expected the package {package} for this: pip install 'subjectdp[pipeline]'."
-
-
 class _Help(argparse.RawDescriptionHelpFormatter):
     """Help with one line for each command, and without argparse's line ``COMMAND`` above them."""
 
@@ -87,7 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int | None = options.run(options)
         sys.stdout.flush()
     except ModuleNotFoundError as missing:
-        print(_without(missing), file=sys.stderr)
+        package = (missing.name or "").partition(".")[0]  # that the core does not bring; one of ours missing is a bug
+        if package in ("", "subjectdp"):
+            raise
+        print(f"error: Expected the package {package} for this: pip install 'subjectdp[pipeline]'.", file=sys.stderr)
         return 2
     except SubjectDPError as problem:
         for line in str(problem).split("\n"):

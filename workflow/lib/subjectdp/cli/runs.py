@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +144,6 @@ def _print_scenario(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
     print_table(("run", "settings"), [(run.run_id, apart[run.run_id]) for run in runs])
 
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_CURVE_WIDTH = 60
 _METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")
 _COSTS = ("rounds_executed", "wall_seconds", "peak_memory_mb")
 _MADE_WITH = ("code_fingerprint", "environment")
@@ -188,13 +186,7 @@ def _print_run(folder: Path, manifest: Mapping[str, Any]) -> None:
     if curves:
         print("\nRounds")
         print_pairs(curves, indent="  ")
-    privacy = manifest["privacy"]
-    print("\nPrivacy")
-    print_pairs(_privacy(privacy), indent="  ")
-    stated = [record for record in privacy["sound"].values() if record["epsilon"] is not None]
-    assumptions = list(dict.fromkeys(text for record in stated for text in record["assumptions"]))
-    _print_list("Assumptions of the sound statements", assumptions)
-    _print_list("Not covered", privacy["excluded"] if assumptions else [])
+    print("\n".join(["", *manifest["privacy"]["card"]]))
     print("\nSettings that differ from the defaults")
     usual = dict(flattened(RunConfig().model_dump(mode="json")))
     settings = flattened(manifest["config"])
@@ -228,39 +220,7 @@ def _curves(folder: Path) -> Iterator[tuple[str, str]]:
         values = [float(value) for value in rounds[name].dropna()]
         if values:
             ends = f"{100 * values[0]:.1f} to {100 * values[-1]:.1f} %, best {100 * max(values):.1f} %"
-            yield name.replace("_", " "), f"{sparkline(values)}  {ends}"
-
-
-def sparkline(values: list[float], width: int = _CURVE_WIDTH) -> str:
-    """``values`` as blocks between their minimum and maximum, thinned out to ``width``."""
-    if len(values) > width:
-        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
-    low, span = min(values), max(values) - min(values)
-    return "".join(_BLOCKS[round((value - low) / (span or 1.0) * (len(_BLOCKS) - 1))] for value in values)
-
-
-def _privacy(privacy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if predicted := privacy["predicted"]:
-        wanted, present = f"{predicted['subjects']:,}", f"{predicted['present']:,}"
-        theirs = f"{wanted} subjects would get {_epsilon(predicted)}; this run has {present}"
-        yield "PREDICTED NOISE (an experiment)", theirs
-    published = privacy["as_published"]
-    if published["epsilon"] is not None:
-        yield "as published (no guarantee)", f"{_epsilon(published)}, {published['unit']} level"
-    for key, unit in run_folders.stated_units([privacy]).items():
-        yield f"sound, {unit}", _epsilon(privacy["sound"][key])
-
-
-def _epsilon(record: Mapping[str, Any]) -> str:
-    if record["epsilon"] is None:
-        return f"none: {record['reason']}"
-    rests = ", conditional" if record["guarantee"] == "conditional" else ""
-    return f"epsilon {record['epsilon']:.4g} at delta {record['delta']:g}{rests}"
-
-
-def _print_list(title: str, lines: Iterable[str]) -> None:
-    if listed := [f"  - {line}" for line in lines]:
-        print("\n".join([f"\n{title}", *listed]))
+            yield name.replace("_", " "), ends
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,36 +2,44 @@
 
 import itertools
 import re
-import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import SequenceMatcher, get_close_matches
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from subjectdp.errors import ConfigError, expected, in_words, listed, unknown
+from subjectdp.plan.plan import LARGEST_INTEGER
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_COMPARED = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 MOST_LINES = 40  # problems that one message lists
 _PLAIN = re.compile(r"[\w./:-]{1,60}")  # text that YAML takes without quotes
 
-_WORDS: dict[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a finite number",
-    str: "text",
-    dict: "a mapping (key: value)",
-    list: "a list",
+_WORDS = {  # of the types of JSON schemas, and of their bounds
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a finite number",
+    "string": "text",
+    "object": "a mapping (key: value)",
+    "array": "a list",
 }
+_BOUNDS = {
+    "exclusiveMinimum": "greater than {}",
+    "minimum": "at least {}",
+    "exclusiveMaximum": "less than {}",
+    "maximum": "at most {}",
+    "pattern": "matching {}",
+    "maxLength": "of at most {} characters",
+    "maxProperties": "of at most {} entries",
+}
+_NULL = {"type": "null"}
 
 
 def validated(model: type[_Model], content: Any, prefix: str = "") -> _Model:
@@ -102,56 +110,29 @@ def section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 def allowed_text(field: FieldInfo) -> str:
     """What a field accepts, in words: ``a finite number greater than 0, or null``."""
-    kinds, metadata = _alternatives(field.annotation)
-    bounds = _bounds([*metadata, *field.metadata])
-    words = " or ".join(_kind_text(kind) for kind in kinds if kind is not type(None))
-    text = f"{words} {bounds}" if bounds else words
-    return f"{text}, or null" if type(None) in kinds else text
+    kinds = _alternatives(field)
+    words = " or ".join(_kind_text(kind) for kind in kinds if kind != _NULL)
+    return f"{words}, or null" if _NULL in kinds else words
 
 
-def _alternatives(annotation: Any) -> tuple[list[Any], list[Any]]:
-    origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        inner, *metadata = typing.get_args(annotation)
-        kinds, more = _alternatives(inner)
-        flat = [m for item in metadata for m in (item.metadata if isinstance(item, FieldInfo) else [item])]
-        return kinds, [*flat, *more]
-    if origin is typing.Union or isinstance(annotation, types.UnionType):
-        parts = [_alternatives(member) for member in typing.get_args(annotation)]
-        return [kind for kinds, _ in parts for kind in kinds], [m for _, more in parts for m in more]
-    return [annotation], []
+def _alternatives(field: FieldInfo) -> list[dict[str, Any]]:
+    """The kinds of a field's value, each as a JSON schema."""
+    metadata = [each for each in field.metadata if not isinstance(each, WithJsonSchema)]  # which is for editors
+    annotation: Any = Annotated[field.annotation, Field(), *metadata]
+    schema = TypeAdapter(annotation).json_schema()
+    kinds = schema.get("anyOf", [schema])
+    return [schema["$defs"][kind["$ref"].rpartition("/")[2]] if "$ref" in kind else kind for kind in kinds]
 
 
-def _kind_text(kind: Any) -> str:
-    origin = typing.get_origin(kind)
-    if origin is dict:
-        return _WORDS[dict]
-    if origin in (list, tuple):
-        kinds, metadata = _alternatives(next(iter(typing.get_args(kind)), Any))
-        if kinds not in ([float], [int]):
-            return "a list"
-        return f"a list of numbers, each {_WORDS[kinds[0]]} {_bounds(metadata)}".rstrip()
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return _WORDS[dict]
-    if names := _names(kind):
-        return f"one of {', '.join(names)}"
-    return _WORDS.get(kind, str(kind))
-
-
-def _bounds(metadata: Iterable[Any]) -> str:
-    words: list[str] = []
-    for item in metadata:
-        for name, text in _COMPARED.items():
-            bound = getattr(item, name, None)
-            if bound is not None and bound != 2**63 - 1:
-                words.append(f"{text} {bound:g}" if isinstance(bound, float) else f"{text} {bound}")
-        pattern = getattr(item, "pattern", None)
-        if pattern is not None:
-            words.append(f"matching {pattern}")
-        length = getattr(item, "max_length", None)
-        if length is not None:
-            words.append(f"of at most {length} {'entries' if length <= 32 else 'characters'}")
-    return " and ".join(words)
+def _kind_text(kind: Mapping[str, Any]) -> str:
+    if "enum" in kind:
+        return f"one of {', '.join(map(str, kind['enum']))}"
+    each = kind.get("prefixItems", [kind.get("items", {})])[0]
+    if each.get("type") in ("integer", "number"):
+        return f"a list of numbers, each {_kind_text(each)}"
+    bounds = [(words, kind[name]) for name, words in _BOUNDS.items() if kind.get(name) not in (None, LARGEST_INTEGER)]
+    told = (words.format(f"{bound:g}" if isinstance(bound, float) else bound) for words, bound in bounds)
+    return f"{_WORDS[kind['type']]} {' and '.join(told)}".rstrip()
 
 
 def _lines(details: ErrorDetails, model: type[BaseModel], prefix: str) -> list[str]:
@@ -197,7 +178,7 @@ def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, st
 def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> str:
     value, kind = details["input"], details["type"]
     if kind in ("literal_error", "enum") and isinstance(value, str) and field is not None:
-        return str(unknown(key, value, _names(field.annotation)))
+        return str(unknown(key, value, _names(field)))
     if kind == "missing":
         return f"Expected {key} to be given."
     return str(expected(key, value, allowed_text(field) if field is not None else "a mapping (key: value)"))
@@ -216,17 +197,14 @@ def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str
         return f" Several values are an axis: sweep: [{{{key}: {in_words(value)}}}]."
     section = section_of(field) if field is not None and isinstance(value, str) else None
     for name, below in section.model_fields.items() if section is not None else ():
-        if value in _names(below.annotation):
+        if value in _names(below):
             return f" Write {key.rpartition('.')[2]}: {{{name}: {value}}}."
     return ""
 
 
-def _names(annotation: Any) -> list[str]:
-    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
-        return [str(member) for member in annotation]
-    if typing.get_origin(annotation) is typing.Literal:
-        return [str(value) for value in typing.get_args(annotation)]
-    return [name for inner in typing.get_args(annotation) for name in _names(inner)]
+def _names(field: FieldInfo) -> list[str]:
+    """The words that a field takes."""
+    return [str(name) for kind in _alternatives(field) for name in kind.get("enum", ())]
 
 
 _KEY = re.compile(r"[a-z_][a-z0-9_]*(?:\[\d+\])?(?:[.:][a-z0-9_-]+(?:\[\d+\])?)*")

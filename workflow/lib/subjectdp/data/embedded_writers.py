@@ -105,7 +105,9 @@ def _writer_files(writer: int, items: WriterItems) -> Iterator[tuple[str, int, b
         stem = f"{fields[index]}{name[1:]}"
         path = f"{name}/{stem}/{stem}_{numbers[stem]:05d}.png"
         numbers[stem] += 1
-        yield path, int(items.labels[index]), encode_png(items.images[index])
+        png = io.BytesIO()
+        Image.fromarray(~items.images[index]).save(png, "PNG")  # 1 bit a pixel, black ink
+        yield path, int(items.labels[index]), png.getvalue()
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
@@ -114,13 +116,6 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     entry.create_system = 3
     entry.external_attr = 0o100644 << 16
     archive.writestr(entry, content)
-
-
-def encode_png(image: NDArray[np.bool_]) -> bytes:
-    """A 1-bit greyscale PNG of an image (128, 128), True = ink (black)."""
-    stream = io.BytesIO()
-    Image.fromarray(~image).save(stream, "PNG")
-    return stream.getvalue()
 
 
 # --- handwriting ----------------------------------------------------------------------------------------
@@ -139,7 +134,6 @@ class StrokeFields:
 class WriterStyle:
     """What one writer's items share. Lengths in paper pixels, angles as tangents."""
 
-    fields: StrokeFields
     faces: NDArray[np.int64]  # (62,) face of each class
     bends: _Floats  # (62, 2, KNOTS, KNOTS) the writer's own bend of each class
     cap_height: float
@@ -163,7 +157,7 @@ class WriterItems:
 def draw_writer(seed: int, writer: int, items_per_subject: int) -> WriterItems:
     """Draws the writer of that index: about ``items_per_subject`` items (70 to 130 %), at least two."""
     generator = numpy_generator(seed, Purpose.EMBEDDED_DATA, "femnist", writer)
-    style = _draw_style(generator, stroke_fields())
+    style = _draw_style(generator)
     items = max(2, round(items_per_subject * generator.uniform(0.7, 1.3)))
     labels, printed = _draw_labels(generator, items)
     images = np.zeros((items, PAPER, PAPER), dtype=bool)
@@ -185,7 +179,8 @@ def _draw_labels(generator: np.random.Generator, items: int) -> tuple[NDArray[np
     return np.where(printed, drawn, drawn - len(CLASSES) + 10), printed
 
 
-def _draw_style(generator: np.random.Generator, fields: StrokeFields) -> WriterStyle:
+def _draw_style(generator: np.random.Generator) -> WriterStyle:
+    fields = stroke_fields()
     faces_there = len(fields.shares)
     favourite, second = generator.choice(faces_there, size=2, replace=False, p=fields.shares)
     other = generator.choice(faces_there, size=len(CLASSES), p=fields.shares)
@@ -193,7 +188,6 @@ def _draw_style(generator: np.random.Generator, fields: StrokeFields) -> WriterS
     faces = np.where(fate < 0.6, favourite, np.where(fate < 0.85, second, other))
     faces = np.where(fields.lends[faces, np.arange(len(CLASSES))], faces, 0)
     return WriterStyle(
-        fields=fields,
         faces=faces,
         bends=generator.normal(0.0, 3.0, size=(len(CLASSES), 2, _KNOTS, _KNOTS)),
         cap_height=float(np.clip(generator.normal(56.0, 7.0), 40.0, 72.0)),
@@ -219,7 +213,9 @@ def _draw_images(generator: np.random.Generator, style: WriterStyle, labels: NDA
     images = np.zeros((count, PAPER, PAPER), dtype=bool)
     margin = (PAPER - _BOX) // 2
     images[:, margin : margin + _BOX, margin : margin + _BOX] = distance <= threshold
-    _add_specks(generator, images)
+    for dirty in np.flatnonzero(generator.random(count) < 0.04):  # a speck of two to four pixels
+        row, column = generator.integers(20, PAPER - 24), generator.integers(20, PAPER - 24)
+        images[dirty, row : row + 2 + generator.integers(0, 3), column : column + 2] = True
     return images
 
 
@@ -250,7 +246,7 @@ def _source_coordinates(
 
 def _distance_at(style: WriterStyle, labels: NDArray[np.int64], x: _Floats, y: _Floats) -> NDArray[np.int32]:
     """Bilinear distance to the stroke in 1/DISTANCE_UNIT grid pixel, in integers after one rounding."""
-    field = style.fields.distance.reshape(-1)
+    field = stroke_fields().distance.reshape(-1)
     highest = (GRID - 1) * _SUBPIXEL - 1
     fixed_x = np.clip(np.rint(x * _SUBPIXEL).astype(np.int32), 0, highest)
     fixed_y = np.clip(np.rint(y * _SUBPIXEL).astype(np.int32), 0, highest)
@@ -268,26 +264,13 @@ def _distance_at(style: WriterStyle, labels: NDArray[np.int64], x: _Floats, y: _
 
 def _smooth(knots: _Floats) -> _Floats:
     """Smooth fields (n, BOX, BOX) through random knots (n, k, k): cubic B-splines over the box."""
-    basis = _spline_basis(knots.shape[-1])
-    fields: _Floats = np.matmul(np.matmul(basis, knots), basis.T)
-    return fields
-
-
-def _spline_basis(knots: int) -> _Floats:
-    """(BOX, knots) weights of the uniform cubic B-spline whose inner knots span the box."""
-    position = np.linspace(1.0, knots - 2.0, _BOX)
-    away = np.abs(position[:, None] - np.arange(knots)[None, :])
+    count = knots.shape[-1]  # of a side; the inner ones span the box
+    away = np.abs(np.linspace(1.0, count - 2.0, _BOX)[:, None] - np.arange(count))
     near = 2.0 / 3.0 - away**2 + away**3 / 2.0
     far = np.clip(2.0 - away, 0.0, None) ** 3 / 6.0
-    return np.where(away < 1.0, near, far)
-
-
-def _add_specks(generator: np.random.Generator, images: NDArray[np.bool_]) -> None:
-    """A speck of dirt, two to four pixels wide, on about one image in twenty-five."""
-    dirty = np.flatnonzero(generator.random(len(images)) < 0.04)
-    for index in dirty:
-        row, column, size = generator.integers(20, PAPER - 24), generator.integers(20, PAPER - 24), 2
-        images[index, row : row + size + generator.integers(0, 3), column : column + size] = True
+    basis = np.where(away < 1.0, near, far)  # (BOX, k) weights
+    fields: _Floats = np.matmul(np.matmul(basis, knots), basis.T)
+    return fields
 
 
 # --- strokes --------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ data/femnist) matches the two by the md5 of the file's bytes. Its results depend
 
 import hashlib
 import io
-import logging
 import re
 import struct
 import warnings
@@ -30,10 +29,8 @@ CLASSES = 62
 SIDE = 28
 _LARGEST_SIDE = 1024  # NIST's have 128
 _MODES = ("1", "L", "LA", "P", "RGB", "RGBA")  # 8 bits at most: Pillow cuts deeper grey levels off at 255
-_START = re.compile(rb"\x89PNG\r\n\x1a\n.{4}IHDR(.{4})(.{4})", re.DOTALL)
 _HEX = re.compile(r"[0-9A-Fa-f]{2}")
 _LARGEST_FILE = 64 << 20  # bytes; a PNG of 128 x 128 pixels has about 1 kB, an index file perhaps 20 MB
-_LOGGER = logging.getLogger(__name__)
 
 # What Pillow's reader raises for broken chunks; its warnings are raised as well.
 _BROKEN = (
@@ -136,7 +133,7 @@ def read_images(archive: Archive, members: list[Member], decode: bool) -> tuple[
     """The md5 of each member's bytes, and its pixels (n, 28, 28); without ``decode`` none of them."""
     digests = []
     pixels = np.empty((len(members) if decode else 0, SIDE, SIDE), dtype=np.uint8)
-    progress = Progress(_LOGGER, f"{archive.path.name}, {'images' if decode else 'digests'}", len(members))
+    progress = Progress(f"{archive.path.name}, {'images' if decode else 'digests'}", len(members))
     for index, member in enumerate(members):
         content = archive.read(member)
         digests.append(hashlib.md5(content, usedforsecurity=False).digest())
@@ -153,31 +150,20 @@ def leaf_pixels(png: bytes, name: str = "image") -> NDArray[np.uint8]:
     LEAF (data/femnist/preprocess/data_to_json.py) converts to ``L`` and calls ``thumbnail``, in Pillow 5 and 6 one
     Lanczos resize in 8 bits. Later versions halve the image with a box filter first, so the resize is written out.
     """
-    side = _declared_side(png, name)
     try:
         with warnings.catch_warnings(action="error"), Image.open(io.BytesIO(png), formats=("PNG",)) as image:
-            mode, size, frames = image.mode, image.size, getattr(image, "n_frames", 1)
-            if mode not in _MODES or size != (side, side) or frames != 1:
-                raise DataError(
-                    f"{name} is a PNG image of mode {mode}, {size[0]} x {size[1]} pixels and {frames} frames: expected "
-                    f"{', '.join(_MODES)}, a square of {side} and one frame."
-                )
+            (width, height), frames = image.size, getattr(image, "n_frames", 1)
+            if width != height or not SIDE <= width <= _LARGEST_SIDE:  # nothing is unpacked before
+                allowed = f"a square of {SIDE}..{_LARGEST_SIDE}"
+                raise DataError(f"{name} has {width} x {height} pixels: expected {allowed}.")
+            if image.mode not in _MODES or frames != 1:
+                found = f"mode {image.mode} and {frames} frames"
+                raise DataError(f"{name} is a PNG image of {found}: expected {', '.join(_MODES)} and one frame.")
             grey = image.convert("L")
     except DataError:
         raise
     except _BROKEN as error:
         raise DataError(f"{name} is not a readable PNG image ({error}).") from None
-    if side != SIDE:
+    if width != SIDE:
         grey = grey.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
     return np.asarray(grey, dtype=np.uint8)
-
-
-def _declared_side(png: bytes, name: str) -> int:
-    """The side of the square that the image says to be, before anything is unpacked; DataError for anything else."""
-    start = _START.match(png)
-    if start is None:
-        raise DataError(f"{name} is not a readable PNG image (it starts with {png[:8]!r}).")
-    width, height = (int.from_bytes(side) for side in start.groups())
-    if width != height or not SIDE <= width <= _LARGEST_SIDE:
-        raise DataError(f"{name} has {width} x {height} pixels: expected a square of {SIDE}..{_LARGEST_SIDE}.")
-    return width

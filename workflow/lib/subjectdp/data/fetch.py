@@ -117,8 +117,8 @@ def _download(mirror: Mirror, part: Path, needs_length: bool) -> None:
             framed = length != "" or "Transfer-Encoding" in response.headers
             if needs_length and not framed and mirror.bytes is None and mirror.sha256 is None:
                 raise DataError("no Content-Length, so that a truncation could not be noticed")
-            label = f"bytes of {mirror.url.rpartition('/')[2]}"
-            progress = Progress(_LOGGER, label, int(length) if length.isdecimal() else None)
+            total = int(length) if length.isdecimal() else None
+            progress = Progress(f"bytes of {mirror.url.rpartition('/')[2]}", total)
             with part.open("wb") as file:
                 for chunk in response.iter_content(1 << 16):
                     file.write(chunk)

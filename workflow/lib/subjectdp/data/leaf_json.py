@@ -12,7 +12,6 @@ keys and replaces lone surrogates in names.)
 
 import codecs
 import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -39,7 +38,6 @@ _CHUNK = 1 << 22
 _LARGEST_VALUE = 1 << 26  # characters; a user of the real data sets has at most 8 million
 _AFTER_NUMBER = tuple(",}] \t\r\n")
 _NO_SPACE = re.compile(r"[^ \t\r\n]")
-_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass
@@ -101,7 +99,7 @@ class Users:
 def load(dataset: str, path: Path) -> Content:
     """Read the LEAF JSON at ``path`` as ``dataset``; DataError naming file, user and problem."""
     users = Users(DATASETS[dataset].kind)
-    progress = Progress(_LOGGER, f"users of {path.name}", None)
+    progress = Progress(f"users of {path.name}", None)
     with opened(path) as archive:
         files = find_files(archive)
         for file in files:

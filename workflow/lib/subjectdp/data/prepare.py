@@ -98,11 +98,7 @@ def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
         content = leaf_json.load(data.dataset, path) if form is None else leaf_tables.load(kind, path, form)
         return leaf_json.with_people(content, data.subject is not None)
     if data.source == Source.TABLE:
-        if data.label is None:
-            raise expected("data.label", None, "the name of a column, for data.source table", DataError)
-        options = {name: getattr(data, name) for name in ("columns", "drop", "missing", "ranges", "task")}
-        where = _path_in_place(data)
-        return table.read_table(where, data.label, data.subject, data.silo, table.TableOptions(**options))
+        return table.read_table(_path_in_place(data), data)
     options = {"duplicate_first_image_bug": data.duplicate_first_image_bug, "decode": decode}
     spec = DATASETS[data.dataset]
     try:
@@ -184,12 +180,9 @@ def _one_file(source: SourceFile, folder: Path, local: Path | None) -> Path:
 
 
 def _path_in_place(data: DataConfig) -> Path:
-    if data.path is None:
-        raise expected("data.path", None, "where the data lie, when data.source is leaf_json or table", DataError)
-    path = Path(data.path)
-    if not path.exists():
+    if data.path is None or not Path(data.path).exists():
         raise expected("data.path", data.path, "an existing file or folder", DataError)
-    return path
+    return Path(data.path)
 
 
 def _beside(folder: Path, name: str) -> Path:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -21,7 +21,10 @@ from numpy.typing import NDArray
 from subjectdp.data.content import VECTOR, Content, Integers, single_items, stored_labels, subjects_in_order
 from subjectdp.data.names import MISSING, WHOLE_BY_COMMA, check_name, check_spelling, person
 from subjectdp.data.sizes import FILE, first_row, silo_of_file
-from subjectdp.errors import DataError, in_words, unknown
+from subjectdp.errors import DataError, expected, in_words, unknown
+
+if TYPE_CHECKING:
+    from subjectdp.config.sections import DataConfig
 
 MOST_CLASSES = 1000
 _MOST_SILOS = 32_767
@@ -40,28 +43,8 @@ _FORMATTED = re.compile(
 )
 _NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
-Columns = str | Sequence[str] | None
 
-
-@dataclass(frozen=True)
-class TableOptions:
-    """What a table's columns are, beside label, subject and silo: keys of the section ``data``.
-
-    ``missing``: ``"refuse"`` the table; ``"drop"`` such rows; ``"indicator"``: 0, and 1 in a feature of its own (in
-    words: 0 in all). ``ranges``: public least and largest values of numbers, scaled to [0, 1] and cut off there.
-    ``task`` None: told by the label, where that is clear.
-    """
-
-    columns: Sequence[str] = ()
-    drop: Sequence[str] = ()
-    missing: Literal["refuse", "drop", "indicator"] = "refuse"
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    task: Literal["classification", "regression"] | None = None
-
-
-def read_table(
-    path: Path, label: str, subject: Columns, silo: str | None, options: TableOptions | None = None
-) -> Content:
+def read_table(path: Path, data: DataConfig) -> Content:
     """The items of a table, a row each; by subject, where there are any, else in the order of the file.
 
     DataError for a missing or damaged file, column or cell names the file, the row (1 below the header) and the column.
@@ -69,20 +52,18 @@ def read_table(
     Args:
         path: ``.csv``, ``.tsv`` or ``.txt`` (UTF-8, a header; commas, semicolons or tabs), also ``.gz``; ``.parquet``;
             or a folder of such files.
-        label: name of the label's column; its values are the classes, in order.
-        subject: the column that says whose an item is, or several that do together, such as a site and a number there;
-            None: each item is its own subject.
-        silo: the column that says where an item lies; ``file``: the file's name does; None: nowhere in particular.
-        options: what the other columns are.
+        data: what the columns are; the values of its ``label`` are the classes, in order.
     """
-    options = TableOptions() if options is None else options
+    if data.label is None:
+        raise expected("data.label", None, "the name of a column, for data.source table", DataError)
+    label, subject, silo = data.label, data.subject, data.silo
     owners = [subject] if isinstance(subject, str) else list(subject or ())
-    frame, notes = read_frame(path, silo == FILE, {*owners, silo, *options.drop})
+    frame, notes = read_frame(path, silo == FILE, {*owners, silo, *data.drop})
     roles = {"label": [label], "subject": owners, "silo": [] if silo is None else [silo]}
-    features = _features(path, list(frame.columns), roles, options)
+    features = _features(path, list(frame.columns), roles, data)
     used = frame[list(dict.fromkeys([*features, *sum(roles.values(), [])]))]
-    frame = _without_missing(path, used, features, options, notes)
-    named = _Columns(path, frame, options)
+    frame = _without_missing(path, used, features, data, notes)
+    named = _Columns(path, frame, data)
     classes, labels = named.label(label)
     order, people = _people(named, owners, silo, notes)
     encoded = {name: column for feature in features for name, column in named.encoded(feature).items()}
@@ -94,9 +75,9 @@ def read_table(
     return Content("table", VECTOR, features_in_order, labels, classes=len(classes), notes=notes, **people)
 
 
-def _features(path: Path, names: list[str], roles: dict[str, list[str]], options: TableOptions) -> list[str]:
-    """The columns that are features; DataError where roles and options do not fit the columns or one another."""
-    chosen = roles | {"columns": options.columns, "drop": options.drop, "ranges": options.ranges}
+def _features(path: Path, names: list[str], roles: dict[str, list[str]], data: DataConfig) -> list[str]:
+    """The columns that are features; DataError where roles and keys do not fit the columns or one another."""
+    chosen = roles | {"columns": data.columns, "drop": data.drop, "ranges": data.ranges}
     for key, each in chosen.items():
         for name in each:
             if name not in names:
@@ -105,12 +86,12 @@ def _features(path: Path, names: list[str], roles: dict[str, list[str]], options
     if label[0] in (*silo, *owners) or (len(owners) == 1 and owners == silo):
         raise DataError(f"{path}: data.label, data.subject and data.silo must be different columns.")
     taken = {*label, *owners, *silo}
-    if (wrong := next((name for name in (*options.columns, *options.drop) if name in taken), None)) is not None:
+    if (wrong := next((name for name in (*data.columns, *data.drop) if name in taken), None)) is not None:
         raise DataError(f"{path}: the column {in_words(wrong)} has a part already, it is no feature to keep or drop.")
-    left = [name for name in names if name not in taken and name not in options.drop]
-    features = [name for name in left if not options.columns or name in options.columns]
-    read = [*features, *(label if options.task == "regression" else [])]
-    if idle := [name for name in options.ranges if name not in read]:
+    left = [name for name in names if name not in taken and name not in data.drop]
+    features = [name for name in left if not data.columns or name in data.columns]
+    read = [*features, *(label if data.task == "regression" else [])]
+    if idle := [name for name in data.ranges if name not in read]:
         raise DataError(f"{path}: data.ranges names {in_words(idle[0])}, which is no feature, nor a label in numbers.")
     if not features:
         raise DataError(f"{path}: expected a column of features beside {', '.join(names)}.")
@@ -118,11 +99,11 @@ def _features(path: Path, names: list[str], roles: dict[str, list[str]], options
 
 
 def _without_missing(
-    path: Path, frame: pd.DataFrame, features: list[str], options: TableOptions, notes: dict[str, Any]
+    path: Path, frame: pd.DataFrame, features: list[str], data: DataConfig, notes: dict[str, Any]
 ) -> pd.DataFrame:
     """The rows to use. Raises DataError for a missing value that no rule covers."""
     missing = frame.isna()
-    if options.missing == "drop":
+    if data.missing == "drop":
         kept = ~missing.any(axis=1)
         notes["rows left out for a missing value"] = int((~kept).sum())
         if not kept.any():
@@ -130,7 +111,7 @@ def _without_missing(
         return frame[kept]
     for name in frame.columns:
         of_feature = name in features
-        if missing[name].any() and not (of_feature and options.missing == "indicator"):
+        if missing[name].any() and not (of_feature and data.missing == "indicator"):
             row = int(np.argmax(missing[name].to_numpy())) + 1
             remedy = "data.missing: drop leaves such rows out"
             if of_feature:
@@ -146,26 +127,26 @@ class _Columns:
 
     path: Path
     frame: pd.DataFrame
-    options: TableOptions
+    data: DataConfig
 
     def _where(self, place: int, name: str) -> str:
         return f"{self.path}, row {int(self.frame.index[place]) + 1}, {name}"
 
     def label(self, name: str) -> tuple[list[str], NDArray[Any]]:
         """Classes and each item's; of a label in numbers no classes, and the numbers scaled to [0, 1], float32."""
-        column, options = self.frame[name], self.options
+        column, data = self.frame[name], self.data
         numbers = _as_numbers(column)
         all_numbers = column.dtype != bool and bool(numbers.notna().all())
         different = numbers.nunique() if all_numbers else 0
         most = _CLEARLY_CLASSES * (5 if all_numbers and (numbers % 1 == 0).all() else 1)
-        if options.task == "regression" or (options.task is None and different > most):
+        if data.task == "regression" or (data.task is None and different > most):
             where = f"{self.path}: data.task"
-            if options.task is None:
+            if data.task is None:
                 raise DataError(
                     f"{where}: expected classification or regression: the label {in_words(name)} has {different} "
                     "different numbers."
                 )
-            if different == 0 or name not in options.ranges:
+            if different == 0 or name not in data.ranges:
                 raise DataError(
                     f"{where}: regression needs a label in numbers and its public least and largest value, as "
                     f"data.ranges: {{{name}: [0, 100]}}."
@@ -192,7 +173,7 @@ class _Columns:
             raise DataError(f"{self.path}: the column {in_words(name)} holds dates: make numbers of them, or drop it.")
         numbers = _as_numbers(column)
         wrong = numbers.isna().to_numpy() & ~missing
-        in_numbers = name in self.options.ranges or bool(numbers.notna().any()) or pd.api.types.is_numeric_dtype(column)
+        in_numbers = name in self.data.ranges or bool(numbers.notna().any()) or pd.api.types.is_numeric_dtype(column)
         if in_numbers or not wrong.any():
             if wrong.any():  # a mix of numbers and words is damage
                 place = int(np.argmax(wrong))
@@ -229,8 +210,8 @@ class _Columns:
             place = int(np.argmax(large))
             cell = in_words(self.frame[name].iloc[place])
             raise DataError(f"{self._where(place, name)}: expected a number below {_LARGEST_NUMBER:g}, got {cell}.")
-        if name in self.options.ranges:
-            least, largest = self.options.ranges[name]
+        if name in self.data.ranges:
+            least, largest = self.data.ranges[name]
             values = ((values - least) / (largest - least)).clip(0.0, 1.0)
         return values.astype(np.float32)
 

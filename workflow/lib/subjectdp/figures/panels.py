@@ -213,7 +213,7 @@ def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path
     letters = [*ascii_lowercase, *map("".join, product(ascii_lowercase, repeat=2))][: len(sheet.panels)]
     values = pd.concat([p.values.assign(panel=letter) for p, letter in zip(sheet.panels, letters, strict=True)])
     with figure_style():
-        figure, _ = _combined(sheet, letters)
+        figure = _combined(sheet, letters)
         paths = _save(figure, folder / sheet.name, source)
     table, facts = folder / f"{sheet.name}.csv", folder / f"{sheet.name}.json"
     write_frame(table, values[["panel", *VALUE_COLUMNS]])
@@ -226,7 +226,7 @@ def write_sheet(sheet: Sheet, folder: Path | str, source: str = "") -> list[Path
     return [*paths, table, facts]
 
 
-def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, tuple[float, float, str]]]:
+def _combined(sheet: Sheet, letters: Sequence[str]) -> Figure:
     lines = sheet.lines
     heights = [height for _, height in lines]
     width = min(PAGE_WIDTH, max(sheet.width_of(line) for line, _ in lines))
@@ -250,7 +250,8 @@ def _combined(sheet: Sheet, letters: Sequence[str]) -> tuple[Figure, dict[str, t
             if panel.synthetic:
                 axes.set_title("synthetic data", loc="right", fontsize=7, color="#A00000")
     strip.add(figure, height)
-    return figure, _harmonise(drawn)
+    _harmonise(drawn)
+    return figure
 
 
 def _mark_fits(panel: Panel, width: float) -> bool:
@@ -258,20 +259,16 @@ def _mark_fits(panel: Panel, width: float) -> bool:
     return 0.08 * (len(panel.heading.split("\n")[-1]) + 4) + 0.8 < width - 1.0
 
 
-def _harmonise(drawn: Sequence[tuple[Panel, Axes]]) -> dict[str, tuple[float, float, str]]:
-    """Gives all panels of a scale one y-range, logarithmic if any of them is; returns the limits."""
-    limits: dict[str, tuple[float, float, str]] = {}
+def _harmonise(drawn: Sequence[tuple[Panel, Axes]]) -> None:
+    """Gives all panels of a scale one y-range, logarithmic if any of them is."""
     for scale in sorted({panel.scale for panel, _ in drawn if panel.scale is not None}):
         group = [axes for panel, axes in drawn if panel.scale == scale]
         kind = "log" if any(axes.get_yscale() == "log" for axes in group) else group[0].get_yscale()
         for axes in group:
             axes.set_yscale(kind)
         ends = [axes.get_ylim() for axes in group]
-        low, high = min(end[0] for end in ends), max(end[1] for end in ends)
         for axes in group:
-            axes.set_ylim(low, high)
-        limits[scale] = (low, high, kind)
-    return limits
+            axes.set_ylim(min(end[0] for end in ends), max(end[1] for end in ends))
 
 
 class _Strip:

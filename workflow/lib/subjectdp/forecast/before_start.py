@@ -278,7 +278,8 @@ def check_before_start(
     """A line for each figure that leaves out runs, and for data that were changed. ConfigError, with places in
     ``files``, for problems of data or partitions not yet made, or of a figure."""
     undrawable, partly_drawn = figures_to_mend(scenario)
-    of_silos = _other_silos(scenario) or [*_large_batches(scenario, results)]
+    found = map(silos_problem, scenario.partitions_by_id.values())
+    of_silos = [str(problem) for problem in found if problem is not None] or [*_large_batches(scenario, results)]
     problems = [*_missing_paths(scenario, results), *of_silos, *undrawable]
     with error_located_in(files):
         raise_all(problems)
@@ -290,11 +291,6 @@ def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
         prepared = Path(places.prepared_file(key, "meta.json", results)).is_file()
         if data.path is not None and not prepared and not Path(data.path).exists():
             yield str(expected("data.path", data.path, "a file or folder that exists"))
-
-
-def _other_silos(scenario: Scenario) -> list[str]:
-    problems = map(silos_problem, scenario.partitions_by_id.values())
-    return list(dict.fromkeys(str(problem) for problem in problems if problem is not None))
 
 
 def silos_problem(run: RunConfig) -> SubjectDPError | None:

@@ -19,7 +19,7 @@ from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.content import VECTOR, Splits, part_sizes, sizes_after_split, split_items
+from subjectdp.data.content import TEXT, WINDOW, Content, single_items, split_items, subjects_in_order
 from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError, expected
@@ -237,33 +237,24 @@ def federation_of(run: RunConfig, results: str = places.RESULTS) -> tuple[Partit
 @lru_cache(maxsize=8)  # most runs of a scenario share one
 def _predicted(sections: str) -> Partition:
     run = RunConfig.model_validate_json(sections)
-    splits = _expected_splits(run)
-    ids = [f"subject-{index}" for index in range(1 + int(splits.train_subjects.max(initial=0)))]
-    return partition_subjects(splits, ids, run.partition, run.seed)
+    expected_data = _expected_content(run)
+    splits = split_items(expected_data, run.seed, float(run.data.test_fraction or 0.0), run.data.validation_fraction)
+    return partition_subjects(splits, expected_data.subject_ids, run.partition, run.seed)
 
 
-def _expected_splits(run: RunConfig) -> Splits:
-    # numbered items, by the rules of the real split
-    data, test = run.data, float(run.data.test_fraction or 0.0)
+def _expected_content(run: RunConfig) -> Content:
+    """Data with as many people and items as are expected, and nothing in them."""
+    data, kind, silos = run.data, DATASETS[run.data.dataset].kind, run.partition.silos
     subjects, mean = before_start.expected_sizes(data)
-    if data.own_subjects:  # 1 item each, in the one part that it is of
-        train, held_out = part_sizes(np.array([subjects]), test)
-        fit, validated = part_sizes(train, data.validation_fraction)
-        part = np.repeat(np.arange(3), [fit[0], validated[0], held_out[0]])
-        sizes = [(part == index).astype(np.int64) for index in range(3)]
+    if data.own_subjects:
+        people = single_items(subjects)
     else:
         at_hand = before_start.sizes_at_hand(data)
-        items = np.full(subjects, round(mean)) if at_hand is None else np.array(at_hand[: data.subjects])
-        train, tested, kept = sizes_after_split(items, test, DATASETS[data.dataset].kind)
-        sizes = [*part_sizes(train[kept], data.validation_fraction), tested[kept]]
-        if DATASETS[data.dataset].kind == VECTOR:  # a person with one row is in one part
-            singles = (np.arange(int((items == 1).sum())) * (1 - test)).astype(np.int64)
-            alone = np.diff(singles, prepend=-1)
-            sizes = [np.append(part, more) for part, more in zip(sizes, (alone, 0 * alone, 1 - alone), strict=True)]
-    items_of_train, *others = (np.arange(int(part.sum()), dtype=np.int32) for part in sizes)
-    owners = np.repeat(np.arange(len(sizes[0]), dtype=np.int32), sizes[0])
-    train_silos, silos = np.empty(0, np.int16), run.partition.silos
-    if run.partition.distribution == INHERENT:  # of equal sizes, as nothing better is known
-        train_silos = (items_of_train % silos).astype(np.int16)
-    own = data.own_subjects
-    return Splits(items_of_train, owners, *others, train_silos=train_silos, silos=silos, own_subjects=own)
+        items = [round(mean)] * subjects if at_hand is None else at_hand[: data.subjects]
+        names = (f"subject-{index}" for index in range(len(items)))
+        people = subjects_in_order(names, items, WINDOW if kind == TEXT else 0)
+    if run.partition.distribution == INHERENT:  # silos of equal sizes, as nothing better is known
+        places = np.arange(int(people["items"].sum())) % silos
+        people |= {"silo_names": tuple(map(str, range(silos))), "silos": places.astype(np.int16)}
+    nothing = np.empty(0, np.uint8)
+    return Content(data.dataset, kind, nothing, nothing, classes=0, window=WINDOW if kind == TEXT else 0, **people)

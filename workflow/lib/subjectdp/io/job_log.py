@@ -19,6 +19,7 @@ from subjectdp.errors import DownloadError, StorageError, SubjectDPError, Worker
 EXIT_USER_ERROR = 2
 _SECONDS_BETWEEN_LINES = 5.0  # of progress
 _NO_RETRY = "Not tried again: the error would be the same."
+_LOGGER = logging.getLogger(__name__)
 _PASSING = (DownloadError, StorageError, WorkerError)
 
 
@@ -34,10 +35,9 @@ def job_log(path: Path | str, mode: Literal["w", "a"] = "w") -> Iterator[None]:
     if not gc.isenabled():  # io.job_start: what has been loaded stays
         gc.freeze()
         gc.enable()
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     console = sys.stderr
-    with _LogFile(path, mode) as log, redirect_stdout(log), redirect_stderr(log):
+    with _LogFile(Path(path), mode) as log, redirect_stdout(log), redirect_stderr(log):
         handler = logging.StreamHandler(log)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         root, level = logging.getLogger(), logging.getLogger().level
@@ -75,32 +75,24 @@ def would_fail_again(path: Path | str) -> bool:
     return False
 
 
-class _LogFile(io.TextIOBase):
+class _LogFile(io.TextIOWrapper):
     """A text file that drops lines when the disk is full: a log must not end a training."""
 
     def __init__(self, path: Path, mode: Literal["w", "a"]) -> None:
-        self._file = path.open(mode, buffering=1, encoding="utf-8")
-
-    def writable(self) -> bool:
-        return True
+        super().__init__(path.open(f"{mode}b"), "utf-8", line_buffering=True)
 
     def write(self, text: str) -> int:
         with suppress(OSError):
-            self._file.write(text)
+            super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        if not self._file.closed:
-            with suppress(OSError):
-                self._file.flush()
-
-    def fileno(self) -> int:
-        return self._file.fileno()
+        with suppress(OSError, ValueError):  # the disk is full, the file is closed
+            super().flush()
 
     def close(self) -> None:
         with suppress(OSError):
-            self._file.close()
-        super().close()
+            super().close()
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -150,8 +142,8 @@ def stop_requests() -> Iterator[StopRequest]:
 class Progress:
     """Counts work done, in bytes or files, and logs it every few seconds; ``total`` None: unknown."""
 
-    def __init__(self, logger: logging.Logger, label: str, total: int | None):
-        self._logger, self._label, self._total = logger, label, total
+    def __init__(self, label: str, total: int | None):
+        self._label, self._total = label, total
         self._last, self.count = time.monotonic(), 0
 
     def add(self, amount: int) -> None:
@@ -163,4 +155,4 @@ class Progress:
     def finish(self) -> None:
         self._last = time.monotonic()
         share = f" of {self._total:,} ({100 * self.count / self._total:.0f} %)" if self._total else ""
-        self._logger.info(f"{self._label}: {self.count:,}{share}")
+        _LOGGER.info(f"{self._label}: {self.count:,}{share}")

@@ -2,15 +2,14 @@
 
 import base64
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment
 
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_text
+from subjectdp.results.collect import read_frame
 
 TEMPLATE = Path(__file__).with_name("page.html")
 _TYPES = {".csv": "text/csv", ".svg": "image/svg+xml"}
@@ -18,11 +17,7 @@ _TYPES = {".csv": "text/csv", ".svg": "image/svg+xml"}
 
 def write_table_page(source_csv: Path | str, target_html: Path | str, title: str) -> None:
     """Writes a CSV as a sortable page that carries it; DataError for a CSV that is missing, empty or without rows."""
-    source = Path(source_csv)
-    frame = read_table(source)
-    if frame.empty:
-        raise expected(f"rows of {source}", 0, "at least one", DataError)
-    write_page(target_html, title, csv=source, tables=[("", "", frame)])
+    write_page(target_html, title, csv=Path(source_csv), tables=[("", "", read_frame(source_csv, ()))])
 
 
 def write_page(target: Path | str, title: str, **parts: Any) -> None:
@@ -30,17 +25,6 @@ def write_page(target: Path | str, title: str, **parts: Any) -> None:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"short": _short, "exact": _exact, "data_uri": data_uri}
     write_text(target, environment.from_string(TEMPLATE.read_text()).render(title=title, **parts))
-
-
-def read_table(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
-    """A CSV as a frame; DataError if it is missing or empty, or lacks one of ``columns``."""
-    if not path.is_file() or path.stat().st_size == 0:
-        raise expected(str(path), "nothing", "a CSV with content", DataError)
-    table = pd.read_csv(path)
-    missing = [name for name in columns if name not in table.columns]
-    if missing:
-        raise expected(f"columns of {path}", list(table.columns), f"with {', '.join(missing)}", DataError)
-    return table
 
 
 def data_uri(path: Path) -> str:

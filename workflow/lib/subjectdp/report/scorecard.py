@@ -6,7 +6,7 @@ is :func:`subjectdp.report.targets.judge`, described in docs/findings.md.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from subjectdp.data.statistics import SMALL_FEMNIST_SUBJECTS, comparison_setting
 from subjectdp.plan.plan import AccountingMode, PrivacyUnit
 from subjectdp.report.paper_accounting import COLUMNS as ACCOUNTING_COLUMNS
 from subjectdp.report.paper_accounting import is_accounted
-from subjectdp.report.targets import Kind, Measured, Setting, Target, Verdict, judge, read_targets
+from subjectdp.report.targets import EvidenceKind, Kind, Measured, Setting, Target, Verdict, judge, read_targets
 from subjectdp.results import select
 from subjectdp.results.collect import FigureInputs
 from subjectdp.results.shown_runs import dataset_name
@@ -33,12 +33,8 @@ COLUMNS = (
 SAMPLED = {"subjects_per_batch": "subjects", "largest_group": "largest_group", "largest_group_mode": "largest_group"}
 """Metrics of mini-batches and the column of the statistics that they come from."""
 _NORMAL = 1.959963984540054  # 97.5 % quantile of the normal distribution
-ON_CONVEX_LOSS = ("excess_loss", "excess_training_loss", "generalisation_gap", "printed_bound")
-"""Metrics of section 4 of v3, measured with the convex model."""
 _LEADS = {"test_loss": "nats ahead", "test_accuracy": "points ahead", "printed_bound": "nats above"}
 _OF_DATA = ("subjects", "items_per_subject")
-TRAINED = ("test_accuracy", "test_loss", "accuracy_at_equal_rounds", *_OF_DATA)
-"""Metrics that :func:`measure_run_target` measures."""
 
 PAPER_MODELS = {
     "femnist": "leaf_cnn",
@@ -52,51 +48,42 @@ _SETTLES_DATA = ("subjects", "silos", "alpha")
 _SETTLES_TRAINING = ("rounds", "batch_size", "local_steps", "model", "epsilon", "delta")
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The tables of a scenario that targets are measured by; None for a table that it does not make."""
-
-    runs: pd.DataFrame
-    rounds: pd.DataFrame
-    table1: pd.DataFrame
-    accounting: pd.DataFrame | None = None
-    statistics: pd.DataFrame | None = None
-    utility: pd.DataFrame | None = None
-
-    def measure(self, target: Target) -> Measured | None:
-        """Ours for one target; None if nothing here measures it."""
-        if target.metric in TRAINED:
-            return measure_run_target(target, self.runs, self.rounds)
-        if target.metric == "rounds_to_equal_accuracy":
-            return measure_rounds(target, self.runs, self.rounds)
-        tables = (
-            (target.metric in ON_CONVEX_LOSS, measure_bound, self.utility),
-            (target.metric in SAMPLED, measure_sampling, self.statistics),
-            (is_accounted(target), measure_accounting, self.accounting),
-            (target.metric in ("epsilon", "noise_multiplier"), measure_table1, self.table1),
-        )
-        measure, table = next(((measure, table) for fits, measure, table in tables if fits), (None, None))
-        return None if measure is None or table is None else measure(target, table)
+Tables = Mapping[str, pd.DataFrame]
+"""What targets are measured by: ``runs``, ``rounds``, ``table1``, and those tables that the scenario makes of
+``accounting``, ``statistics`` and ``utility``."""
 
 
-def scorecard(targets: Sequence[Target], evidence: Evidence) -> pd.DataFrame:
+def scorecard(targets: Sequence[Target], tables: Tables) -> pd.DataFrame:
     """A row (:data:`COLUMNS`) per target; those not run come last."""
-    rows = [_row(target, evidence.measure(target)) for target in targets]
+    rows = [_row(target, measure(target, tables)) for target in targets]
     rows.sort(key=lambda row: row["verdict"] == Verdict.NOT_RUN.value)  # stable: the targets' order otherwise
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def measure(target: Target, tables: Tables) -> Measured | None:
+    """Ours for one target; None if nothing here measures it."""
+    if target.metric == "rounds_to_equal_accuracy":
+        return measure_rounds(target, tables["runs"], tables["rounds"])
+    if target.evidence is EvidenceKind.TRAINING or target.metric in _OF_DATA:
+        return measure_run_target(target, tables["runs"], tables["rounds"])
+    accounted = (measure_accounting, "accounting") if is_accounted(target) else (measure_table1, "table1")
+    by, name = {
+        EvidenceKind.BOUNDS: (measure_bound, "utility"),
+        EvidenceKind.SAMPLING: (measure_sampling, "statistics"),
+        EvidenceKind.ACCOUNTING: accounted,
+    }[target.evidence]
+    return by(target, tables[name]) if name in tables else None
+
+
 def build(inputs: FigureInputs) -> pd.DataFrame:
     """The scorecard of a scenario's collected tables. Raises ConfigError for wrong targets, DataError for a table."""
-    evidence = Evidence(
-        runs=inputs.read_runs(),
-        rounds=inputs.read_rounds(),
-        table1=pd.DataFrame(table1.rows()),
-        accounting=None if inputs.accounting is None else inputs.read("accounting", ACCOUNTING_COLUMNS),
-        statistics=None if inputs.statistics is None else inputs.read_statistics(),
-        utility=None if inputs.utility is None else inputs.read("utility", EXCESS_COLUMNS),
-    )
-    return scorecard(read_targets(inputs.path("targets")), evidence)
+    tables = {"runs": inputs.read_runs(), "rounds": inputs.read_rounds(), "table1": pd.DataFrame(table1.rows())}
+    for name, columns in (("accounting", ACCOUNTING_COLUMNS), ("utility", EXCESS_COLUMNS)):
+        if getattr(inputs, name) is not None:
+            tables[name] = inputs.read(name, columns)
+    if inputs.statistics is not None:
+        tables["statistics"] = inputs.read_statistics()
+    return scorecard(read_targets(inputs.path("targets")), tables)
 
 
 def _row(target: Target, measured: Measured | None) -> dict[str, Any]:

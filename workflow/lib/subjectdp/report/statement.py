@@ -18,9 +18,8 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf, PdfPages
 from matplotlib.figure import Figure
 
 from subjectdp.accounting.sound import own_noise_alone
-from subjectdp.errors import DataError, expected
+from subjectdp.errors import DataError
 from subjectdp.io.atomic import atomic_path, write_text
-from subjectdp.places import STATEMENT_SUFFIXES
 from subjectdp.plan.plan import PrivacyPlan, TrustModel
 
 _TEXT, _HTML = (Path(__file__).with_name(f"statement.{ending}") for ending in ("jinja", "html"))
@@ -111,9 +110,7 @@ def _percent(share: float) -> str:
 
 
 def write_statement(target: Path, sections: Sequence[Section], title: str) -> None:
-    """Writes the page as its suffix says. Raises ConfigError for another suffix than ``STATEMENT_SUFFIXES``."""
-    if target.suffix not in STATEMENT_SUFFIXES:
-        raise expected("file of the statement", target.name, f"a name that ends in {', '.join(STATEMENT_SUFFIXES)}")
+    """Writes the page as its suffix says, one of ``places.STATEMENT_SUFFIXES``."""
     if target.suffix == ".pdf":
         _write_pdf(target, sections, title)
     else:

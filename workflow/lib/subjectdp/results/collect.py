@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 import pyarrow.lib
-import pyarrow.parquet as pq
 
 from subjectdp.data.statistics import all_settings
 from subjectdp.errors import DataError, expected
@@ -40,7 +39,7 @@ STATISTICS_COLUMNS = ("setting", "silo", "step", "items", "subjects", "largest_g
 
 
 def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, empty: bool = False) -> pd.DataFrame:
-    """A parquet file as a frame; ``only`` reads just ``columns``.
+    """A parquet or CSV file as a frame; ``only`` reads just ``columns`` of parquet.
 
     Raises DataError naming the file if it is missing, damaged, lacks a column, or, unless ``empty``, a row.
     """
@@ -48,13 +47,11 @@ def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, emp
     if not path.is_file() or path.stat().st_size == 0:
         raise expected(str(path), "nothing", "a file with content", DataError)
     try:
-        present = set(pq.read_schema(path).names)
-        missing = [name for name in wanted if name not in present]
-        if missing:
-            raise expected(f"columns of {path}", sorted(present), f"with {', '.join(missing)}", DataError)
-        frame = pd.read_parquet(path, columns=wanted if only else None)
-    except (pyarrow.lib.ArrowInvalid, OSError) as problem:
-        raise expected(str(path), str(problem), "a whole parquet file; remove it and run again", DataError) from problem
+        frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path, columns=wanted if only else None)
+    except (pyarrow.lib.ArrowInvalid, pd.errors.ParserError, OSError) as problem:
+        raise expected(str(path), str(problem), "a whole table; remove it and run again", DataError) from problem
+    if missing := [name for name in wanted if name not in frame.columns]:
+        raise expected(f"columns of {path}", sorted(frame.columns), f"with {', '.join(missing)}", DataError)
     if frame.empty and not empty:
         raise expected(str(path), "no rows", "a table with at least one row", DataError)
     return frame

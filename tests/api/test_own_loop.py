@@ -949,6 +949,7 @@ def evidence(outputs: Tensor, targets: Tensor) -> Tensor:
 def test_a_criterion_of_one_number_is_that_of_each_item(criterion: Any, without_noise: None) -> None:
     found = []
     for each in (nn.CrossEntropyLoss(), criterion):
+        torch.manual_seed(0)
         loop = Loop(nn.Linear(6, 3), criterion=each, settings={"clip_norm": 0.5})
         loop.step()
         found.append(loop.vector())
@@ -960,7 +961,15 @@ def cox(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs[:, 0].logcumsumexp(0) - outputs[:, 0]).mean()
 
 
-@pytest.mark.parametrize("criterion", [cox, partial(nn.functional.cross_entropy, weight=torch.tensor([1.0, 2.0, 5.0]))])
+def correlation(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Of all items; one alone has none."""
+    return -torch.corrcoef(torch.stack([outputs[:, 0], targets.float()]))[0, 1]
+
+
+@pytest.mark.filterwarnings("ignore:cov")
+@pytest.mark.parametrize(
+    "criterion", [cox, correlation, partial(nn.functional.cross_entropy, weight=torch.tensor([1.0, 2.0, 5.0]))]
+)
 def test_a_criterion_of_one_number_that_weighs_or_compares_items(criterion: Any) -> None:
     one_number = lambda outputs, targets: criterion(outputs, targets)  # noqa: E731
     with pytest.raises(ModelError, match="it weighs or compares them"):

@@ -235,7 +235,7 @@ class ItemLosses:
             losses.append(self._found(run, of_items(outputs, own), of_items(targets, own)).sum())
         each = torch.stack(losses)
         likely = each.mean(), each.sum()
-        if each.isfinite().all() and not any(torch.isclose(whole, value, rtol=1e-3, atol=1e-6) for value in likely):
+        if whole.isfinite() and not any(torch.isclose(whole, value, rtol=1e-3, atol=1e-6) for value in likely):
             raise ModelError(
                 f"Expected losses of the criterion for each item, shape ({items},), or one number that is the mean or "
                 f"the sum of the items' own; it gives {float(whole):.4g} for {items} items, whose own have the mean "

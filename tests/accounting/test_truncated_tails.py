@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from accounting.plans import DELTA, items
+from accounting.reference import STILL, Release, epsilon
 from subjectdp.accounting import renyi, sound
 from subjectdp.accounting.epsilon import (
     coarse_bounds,
@@ -60,6 +61,14 @@ def test_a_part_that_hardly_ever_happens_costs_its_tail_alone() -> None:
     alone, both = (epsilon_of(loss, DELTA) for loss in ((large,), (large, rare)))
     assert both == pytest.approx(alone, rel=1e-3)  # the two have grids of their own
     assert truncated_tail_bound((rare,), DELTA, lambda parts, delta: math.inf) == pytest.approx(250e-12, rel=1e-3)
+
+
+@pytest.mark.parametrize(("q", "k", "sigma", "steps"), [(1.69e-5, 64, 1.56, 5000), (1.33e-4, 25, 0.9, 5000)])
+def test_more_items_than_any_mini_batch_holds_cost_nothing(q: float, k: int, sigma: float, steps: int) -> None:
+    """Whatever the grid of the accountant: a mini-batch holds eight items of a subject with a chance below 1e-15."""
+    law = {float(j): float(stats.binom.pmf(j, k, q)) for j in range(8)}
+    expected = epsilon([Release(law, sigma, steps, STILL)], DELTA, reach=3.0)
+    assert expected * 0.9999 <= epsilon_of((MixtureSteps(sigma, items(q, k), steps),), DELTA) <= 1.001 * expected
 
 
 # --- the cut -----------------------------------------------------------------------------------------------------

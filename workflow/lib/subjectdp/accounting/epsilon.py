@@ -110,7 +110,7 @@ def _total_spread(loss: PrivacyLoss) -> float:
 
 def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
     """The grid width of the PLD: fine against one step's loss, since rounding adds variance at each step.
-    A rare item has a rare large loss and else next to none: against their spread a grid would take gigabytes."""
+    A rare unit has a rare large loss and else next to none: against their spread a grid would take gigabytes."""
     per_step = min(
         gaussian.step_chi_square(sigma, shift)
         for part in loss
@@ -120,7 +120,7 @@ def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
     finest = 4e-5 * mu if math.isfinite(mu) else 0.0
     fine = max(min(coarsest, math.sqrt(max(per_step, 1e-300)) / resolution), min(finest, coarsest))
     reach = max(largest_loss(part.noise_multiplier, part.shift) for part in loss)
-    return max(fine, _GRID_OF_RARE_LOSSES) if reach > _LONG_REACH else fine
+    return max(fine, _GRID_OF_RARE_LOSSES if reach > _LONG_REACH else reach / _MOST_POINTS)
 
 
 def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:

@@ -106,6 +106,17 @@ def item_of_a_drawn_subject(random: Random) -> Case:
     return made, ITEM, False, [[Release(sampled(q), sigma, steps, sampled(q, -1.0))]], 1.01
 
 
+def item_in_a_sum_of_drawn_silos(random: Random) -> Case:
+    """Everybody knows whether its silo is drawn for the sum, and nobody whether its subject is."""
+    silos, rounds, q = int(random.integers(2, 6)), int(random.integers(3, 30)), random.uniform(0.02, 0.95)
+    together, own = int(random.integers(1, silos)), 2 * _noise(random, q, rounds)
+    summed = replace(plans.SUBJECT_SAMPLING, trust=TrustModel.SECURE_AGGREGATION)
+    drawn = {"silos_per_round": together, "silo_choice": SiloChoice.RANDOM}
+    made = plan(sound(summed), own, silos=silos, rounds=rounds, steps=1, q=q, sampling=SUBJECTS, **drawn)
+    release = Release(sampled(q), own * together**0.5, rounds, sampled(q, -1.0), chance=together / silos)
+    return made, ITEM, False, [[release]], 1.01
+
+
 def item_beside_others_of_its_subject(random: Random) -> Case:
     q, steps, k = random.uniform(0.02, 0.3), int(random.integers(2, 30)), int(random.integers(2, 6))
     sigma, alone = 2 * _noise(random, q, steps), (1 - q) ** (k - 1)
@@ -207,8 +218,9 @@ KINDS: tuple[Callable[[Random], Case], ...] = (
     subject_before_a_colluder,
     drawn_silos_of_a_subject_under_joint_noise,
     drawn_unequal_silos_of_a_subject,
+    item_in_a_sum_of_drawn_silos,
 )
-PLANS = 16 if os.environ.get("SUBJECTDP_FULL_TESTS") == "1" else 1  # of each kind: 224 in all
+PLANS = 16 if os.environ.get("SUBJECTDP_FULL_TESTS") == "1" else 1  # of each kind: 240 in all
 
 
 @pytest.mark.parametrize("number", range(PLANS))

@@ -186,6 +186,13 @@ def test_a_chance_to_be_absent_that_is_nearly_nothing(silos: int, probability: f
         assert expected * (1 - 1e-7) - 1e-9 <= delta <= expected * (1 + 1e-4) + 1e-8
 
 
+@pytest.mark.parametrize(("absent", "sigma"), [(2.6e-11, 0.7730803700344779), (8.3e-12, 0.333023318595001)])
+def test_a_unit_that_is_nearly_always_there_has_a_gaussians_loss(absent: float, sigma: float) -> None:
+    """As one of eight items in batches of 96 %; dp-accounting's mixture of one Gaussian ended in a TypeError."""
+    nearly, there = ((MixtureSteps(sigma, sampled_gaussian(q), 10),) for q in (1 - absent, 1.0))
+    assert epsilon_of(nearly, 1e-5) == pytest.approx(epsilon_of(there, 1e-5), rel=1e-4)
+
+
 def test_no_noise_is_no_privacy() -> None:
     loss = (MixtureSteps(0.0, sampled_gaussian(0.2), 7),)
     assert epsilon_of(loss, 1e-5) == math.inf and isinstance(dp_event(loss), NonPrivateDpEvent)

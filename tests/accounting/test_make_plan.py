@@ -21,7 +21,16 @@ from subjectdp.accounting.sound import averaged_noise, typical_group_size, unit_
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import Accountant, Horizontal, Mechanism, PrivacyPlan, SamplingMethod, SiloChoice
+from subjectdp.plan.plan import (
+    Accountant,
+    Clipping,
+    FederationFacts,
+    Horizontal,
+    Mechanism,
+    PrivacyPlan,
+    SamplingMethod,
+    SiloChoice,
+)
 from subjectdp.plan.rules import executed_rounds
 
 approx = pytest.approx
@@ -273,6 +282,16 @@ def test_training_without_noise_may_be_as_long_as_wanted() -> None:
     assert make_plan(plans.FED_AVG, facts(), settings(rounds=10**8)).rounds == 10**8
     with pytest.raises(PrivacyError, match="local steps of a silo in all rounds"):
         make_plan(plans.LOCAL_ITEM, facts(), settings(rounds=10**8))
+
+
+def test_items_that_move_more_have_more_noise_in_silos_of_one_size() -> None:
+    """Whole silos in a batch, people clipped: an item moves the sum by 1 alone, by 2 beside another of its person."""
+    sizes, most = (10, 10, 20, 30, 40, 50), (1, 2, 1, 1, 1, 1)
+    clipped = replace(sound(plans.LOCAL_ITEM), clipping=Clipping.PER_SUBJECT)
+    chosen = settings(mode=plans.SOUND, epsilon=2.0, rounds=5, local_steps=2, batch_size=10)
+    made = make_plan(clipped, FederationFacts(sizes, sizes, most, True, None, 1), chosen)
+    assert made.silos[1].noise_multiplier == pytest.approx(2 * made.silos[0].noise_multiplier)
+    assert unit_epsilon(made, plans.ITEM, False) <= 2.0
 
 
 def test_silos_of_nearly_one_size_share_the_noise_of_the_worst_of_them() -> None:

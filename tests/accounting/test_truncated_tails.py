@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from accounting.plans import DELTA, items
+from accounting.reference import STILL, Release, epsilon
 from subjectdp.accounting import renyi, sound
 from subjectdp.accounting.epsilon import (
     coarse_bounds,
@@ -20,7 +21,7 @@ from subjectdp.accounting.epsilon import (
     truncated_tail_bound,
     truncated_tail_bounds,
 )
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, Turned, sampled_gaussian
 from subjectdp.accounting.renyi import quick_bounds
 
 
@@ -60,6 +61,22 @@ def test_a_part_that_hardly_ever_happens_costs_its_tail_alone() -> None:
     alone, both = (epsilon_of(loss, DELTA) for loss in ((large,), (large, rare)))
     assert both == pytest.approx(alone, rel=1e-3)  # the two have grids of their own
     assert truncated_tail_bound((rare,), DELTA, lambda parts, delta: math.inf) == pytest.approx(250e-12, rel=1e-3)
+
+
+@pytest.mark.parametrize(("q", "k", "sigma", "steps"), [(1.69e-5, 64, 1.56, 5000), (1.33e-4, 25, 0.9, 5000)])
+def test_more_items_than_any_mini_batch_holds_cost_nothing(q: float, k: int, sigma: float, steps: int) -> None:
+    """Whatever the grid of the accountant: a mini-batch holds eight items of a subject with a chance below 1e-15."""
+    law = {float(j): float(stats.binom.pmf(j, k, q)) for j in range(8)}
+    expected = epsilon([Release(law, sigma, steps, STILL)], DELTA, reach=3.0)
+    assert expected * 0.9999 <= epsilon_of((MixtureSteps(sigma, items(q, k), steps),), DELTA) <= 1.001 * expected
+
+
+def test_a_rare_subject_with_a_small_part_has_a_grid_that_fits_into_memory() -> None:
+    """One of a hundred fixed weights, turned by an item: a grid for the spread of its losses had 2^31 points."""
+    rare, sigma, steps, moved = 1e-5, 0.5, 1000, 0.02
+    law, turned = ({0.0: 1 - rare, far: rare} for far in (1.0, 1.0 - moved))
+    expected = epsilon([Release(law, sigma, steps, turned)], DELTA, reach=0.6)
+    assert expected * 0.99 <= epsilon_of((MixtureSteps(sigma, Turned.by(rare, moved), steps),), DELTA) < 1e-3
 
 
 # --- the cut -----------------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ _LARGEST_EPSILON = 2000.0  # above, the grid follows the spread of the losses an
 _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against ε itself
 _RELATIVE_GRID = 2e-5
 _WORTH_TRUNCATING = 50.0  # Rényi bounds above it are tried without the far tails
-_MANY_ATOMS = 64  # from here on a step's far tail is truncated: it costs more time than a little of δ
-_TAIL_SHARE = 1e-3  # of δ, charged for those tails
+_TAIL_SHARE = 1e-3  # of δ, charged for the far tails of a step's shift: a grid for them would be a coarse one
+_MANY_ATOMS = 64  # from here on bounds on many losses are worth it too
 _POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
 _WINDOW = 25.0  # standard deviations that a composed loss is kept over
 _MOST_POINTS = 2**19  # of its grid
@@ -79,8 +79,6 @@ def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
         return gaussian.gdp_epsilon(exact, delta)
     if delta < _SMALLEST_DELTA:
         return renyi.renyi_epsilon(loss, delta)
-    if max(len(part.shift.sensitivities) for part in loss) <= _MANY_ATOMS:
-        return _pld_or_large(loss, delta, resolution)
     return truncated_tail_bound(loss, delta, partial(_pld_or_large, resolution=resolution), _TAIL_SHARE)
 
 
@@ -112,7 +110,7 @@ def _total_spread(loss: PrivacyLoss) -> float:
 
 def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
     """The grid width of the PLD: fine against one step's loss, since rounding adds variance at each step.
-    A rare item has a rare large loss and else next to none: against their spread a grid would take gigabytes."""
+    A rare unit has a rare large loss and else next to none: against their spread a grid would take gigabytes."""
     per_step = min(
         gaussian.step_chi_square(sigma, shift)
         for part in loss
@@ -122,7 +120,7 @@ def grid_width(loss: PrivacyLoss, mu: float, resolution: float) -> float:
     finest = 4e-5 * mu if math.isfinite(mu) else 0.0
     fine = max(min(coarsest, math.sqrt(max(per_step, 1e-300)) / resolution), min(finest, coarsest))
     reach = max(largest_loss(part.noise_multiplier, part.shift) for part in loss)
-    return max(fine, _GRID_OF_RARE_LOSSES) if reach > _LONG_REACH else fine
+    return max(fine, _GRID_OF_RARE_LOSSES if reach > _LONG_REACH else reach / _MOST_POINTS)
 
 
 def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:

@@ -147,11 +147,11 @@ def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
 
 
 def _near_ones_shared(losses: list[PrivacyLoss]) -> list[PrivacyLoss]:
-    """Silos of equal steps whose sampling fractions lie within 0.3 % share the largest: fewer calibrations.
+    """Silos of equal steps and moves whose sampling fractions lie within 0.3 % share the largest: fewer calibrations.
     Only where there are more than four different silos; σ moves by at most 0.3 %, upwards."""
     if len(set(losses)) <= 4 or any(isinstance(loss[0].shift, Told) for loss in losses):
         return losses
-    size = [(loss[0].steps, loss[0].shift.probabilities[-1]) for loss in losses]
+    size = [((loss[0].steps, loss[0].shift.sensitivities), loss[0].shift.probabilities[-1]) for loss in losses]
     order = sorted(range(len(losses)), key=size.__getitem__, reverse=True)
     result, leader = list(losses), order[0]
     for index in order:

@@ -141,7 +141,7 @@ def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
     if values[0] == 0.0 and shift.probabilities[0] < _RARE:
         # a subject at many silos is absent from all mini-batches of a round with a probability such as 1e-30, which
         # moves to the next value: that can only increase ε
-        shift = Shift.of((values[1], *values[1:]), shift.probabilities)
+        return step_pld(sigma, Shift.of((values[1], *values[1:]), shift.probabilities), grid)
     adjacencies = _dp().privacy_loss_mechanism.AdjacencyType
     both, sides = loss_class(sigma, shift.sensitivities, shift.probabilities), []
     for adjacency in (adjacencies.REMOVE, adjacencies.ADD):

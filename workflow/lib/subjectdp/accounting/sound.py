@@ -297,7 +297,7 @@ def _drawn_steps(plan: PrivacyPlan, held: Sequence[SiloRun], unit: PrivacyUnit) 
         runs = [_steps(plan, silo._replace(rounds=1), unit) for silo in silos]
         series = tuple((each.noise_multiplier / sigma, each.steps, each.shift) for each in merged(runs))
         if summed or not runs:
-            series = ((1.0, 1, reduce(Shift.convolve, (each.shift for each in runs), still)),)
+            series = ((1.0, 1, reduce(Shift.convolve, [each.shift for each in runs] or [still])),)
         parts.append((chance, series))
     return MixtureSteps(sigma, Told.among(parts), plan.rounds)
 

@@ -112,25 +112,19 @@ def inputs_and_targets(batch: Any, device: torch.device) -> tuple[Any, Any]:
     """Of a batch, texts (such as names) left out: (inputs, ..., targets), one tensor that is both, or a mapping with
     ``labels`` or another of :data:`TARGETS`. Raises DataError for anything else."""
     named = isinstance(batch, Mapping)
-    names = list(batch.keys()) if named else []  # a TensorDict iterates over its items
-    pairs = ((n, batch[n]) for n in names) if named else enumerate(batch if _is_list(batch) else [batch])
-    parts = {n: part for n, part in pairs if not all(isinstance(each, str) for each in leaves_of(part))}
+    given: Any = {name: batch[name] for name in batch.keys()} if named else batch  # noqa: SIM118 - a TensorDict's items
+    whole = dict(enumerate(given if isinstance(given, list | tuple) else [given])) if not named else given
+    parts = {n: part for n, part in whole.items() if not all(isinstance(each, str) for each in leaves_of(part))}
     known = [n for n in (TARGETS if named else [*parts][-1:]) if n in parts and tensors_in(parts[n])]
     if not known or not all(tensors_in(part) for part in [*parts.values()][:1]):
-        kinds = map(str, names) if named else (type(part).__name__ for part in batch if _is_list(batch))
+        kinds = ", ".join(map(str, whole) if named else (type(part).__name__ for part in whole.values()))
         allowed = f"tensors, (inputs, targets), or a mapping with {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
-        raise expected(
-            "a batch of the data loader", f"{type(batch).__name__} of {', '.join(kinds)}", allowed, DataError
-        )
+        raise expected("a batch of the data loader", f"{type(batch).__name__} of {kinds}", allowed, DataError)
     targets = parts.pop(known[0])
     several: Any = tuple(parts.values())
     inputs = parts if named else targets if not parts else several[0] if len(parts) == 1 else several
     inputs, targets = (of_items(plain(values), lambda tensor: tensor.to(device)) for values in (inputs, targets))
     return of_items(inputs, lambda tensor: tensor.float() if tensor.dtype is torch.float64 else tensor), targets
-
-
-def _is_list(batch: Any) -> bool:
-    return isinstance(batch, list | tuple)
 
 
 _Change = Callable[[Tensor], Tensor]

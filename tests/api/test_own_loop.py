@@ -843,6 +843,16 @@ def two_layers() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
+class Captioned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.last = nn.Embedding(7, 6), nn.Linear(6, 3)
+
+    def forward(self, pictures: Tensor, words: Tensor) -> Tensor:
+        result: Tensor = self.last(pictures + self.words(words).mean(1))
+        return result
+
+
 BINARY = (two_layers, nn.BCEWithLogitsLoss(), TensorDataset(INPUTS, TARGETS % 2))
 READ = torch.randint(0, 7, (ITEMS, 5), generator=torch.Generator().manual_seed(4))
 WORDS = (
@@ -858,6 +868,10 @@ FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], Any, Any], Callable[..., T
     "bytes": (
         (lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), TensorDataset((INPUTS * 9).byte(), TARGETS)),
         lambda module, loss, x, y: loss(module(x.float()), y),
+    ),
+    "pictures beside words": (
+        (Captioned, nn.CrossEntropyLoss(), TensorDataset((INPUTS * 9).byte(), READ, TARGETS)),
+        lambda module, loss, x, words, y: loss(module(x.float(), words), y),
     ),
     "a channel": (
         (

@@ -156,6 +156,7 @@ def _classes_second(tensor: Tensor) -> Tensor:
 
 _OF_INPUTS: tuple[_Change, ...] = (
     *(_same, Tensor.float, _whole, _flat, lambda each: each.unsqueeze(1)),
+    lambda each: each.float() if each.dtype is torch.uint8 else each,  # pictures beside words
     *(lambda each: _flat(each).float(), lambda each: each.unsqueeze(1).float()),
 )
 _OF_TARGETS: tuple[_Change, ...] = (_same, Tensor.long, Tensor.float, _classes)

@@ -402,6 +402,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "where it is large": (lambda loss, loop: torch.where(loss > 0, loss, 0 * loss), "weighs an item by the others"),
     "flooding": (lambda loss, loop: (loss - 0.1).abs() + 0.1, "weighs an item by the others"),
     "a tensor": (lambda loss, loop: loss * torch.tensor(2.0), "by a number"),
+    "a weight by name": (lambda loss, loop: loss.mul(other=loop.module.bias[0]), "by a number"),
     "twice": (lambda loss, loop: loss + loss, "numbers to look at"),
     "the module's outputs": (
         lambda loss, loop: loss + loop.module(INPUTS).square().mean(),

@@ -78,7 +78,8 @@ class PrivateMean(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = func.__name__.strip("_"), kwargs or {}
-        losses, tensors = (sum(isinstance(each, kind) for each in args) for kind in (cls | PlainMean, Tensor))
+        given = (*args, *kwargs.values())
+        losses, tensors = (sum(isinstance(each, kind) for each in given) for kind in (cls | PlainMean, Tensor))
         if name in _FACTORS and tensors > 1:
             raise PrivacyError(
                 "Expected the private loss to be multiplied by a number, or added to a term without items. A tensor's "
@@ -92,7 +93,7 @@ class PrivateMean(Tensor):
                 return each.detach().as_subclass(Tensor) if isinstance(each, cls | PlainMean) else each
 
             with torch._C.DisableTorchFunctionSubclass():
-                result = func(*tree_map(plain, args), **kwargs)
+                result = func(*tree_map(plain, args), **tree_map(plain, kwargs))
             return result.as_subclass(ChangedMean) if isinstance(result, Tensor) else result
         try:
             result = super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]

@@ -941,6 +941,20 @@ def test_words_in_rows_train_as_words_of_items(without_noise: None) -> None:
     assert all(torch.allclose(found[0], other, atol=1e-6) for other in found[1:])
 
 
+def test_a_criterion_of_one_number_gets_the_words_of_an_item_together(without_noise: None) -> None:
+    body, words = FORMS["words"][1], READ.clamp_min(1) * torch.tensor([0, 1, 1, 0, 1])  # as many to read in each
+    own = partial(nn.functional.cross_entropy, ignore_index=0)
+    found = []
+    for criterion in (nn.CrossEntropyLoss(ignore_index=0), lambda x, y: own(x, y)):
+        data = DataLoader(TensorDataset(READ, words), ITEMS)
+        loop = Loop(WORDS[0](), data_loader=data, criterion=criterion, settings={"clip_norm": 9.0})
+        for x, y in loop.loader.take(1):
+            body(loop.private, loop.loss, x, y).backward()
+            loop.optimizer.step()
+        found.append(loop.vector())
+    assert torch.allclose(*found, atol=1e-6)
+
+
 def evidence(outputs: Tensor, targets: Tensor) -> Tensor:
     """Summed over the batch, as in torch's own example of a variational autoencoder."""
     return nn.functional.cross_entropy(outputs, targets, reduction="sum")
@@ -961,7 +975,15 @@ def cox(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs[:, 0].logcumsumexp(0) - outputs[:, 0]).mean()
 
 
-@pytest.mark.parametrize("criterion", [cox, partial(nn.functional.cross_entropy, weight=torch.tensor([1.0, 2.0, 5.0]))])
+def faint(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Whose number is that of the items, and whose gradient is not."""
+    mixed = outputs.mean(0).square().sum()
+    return nn.functional.cross_entropy(outputs, targets) + mixed - mixed.detach()
+
+
+@pytest.mark.parametrize(
+    "criterion", [cox, faint, partial(nn.functional.cross_entropy, weight=torch.tensor([1.0, 2.0, 5.0]))]
+)
 def test_a_criterion_of_one_number_that_weighs_or_compares_items(criterion: Any) -> None:
     one_number = lambda outputs, targets: criterion(outputs, targets)  # noqa: E731
     with pytest.raises(ModelError, match="it weighs or compares them"):
@@ -990,6 +1012,17 @@ def test_losses_may_be_added_up_to_look_at(way: str) -> None:
     if way != "data":
         with pytest.raises(PrivacyError):
             total.backward()
+
+
+def test_rounding_of_autocast_is_no_comparison_of_items() -> None:
+    module = nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 3))
+    loop = Loop(module, criterion=lambda outputs, targets: -outputs[:, 0].mean())
+    for inputs, targets in loop.loader.take(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loop.loss(loop.private(inputs), targets)
+        loss.backward()
+        loop.optimizer.step()
+    assert loop.engine.steps == 3
 
 
 def test_losses_of_float64_train_people_too() -> None:

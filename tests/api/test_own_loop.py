@@ -990,6 +990,17 @@ def test_a_criterion_of_one_number_that_weighs_or_compares_items(criterion: Any)
         Loop(nn.Linear(6, 3), criterion=one_number)
 
 
+def test_a_criterion_of_one_number_that_counts_its_calls_is_refused() -> None:
+    calls = [0]
+
+    def annealed(outputs: Tensor, targets: Tensor) -> Tensor:
+        calls[0] += 1  # a step of a schedule for each item
+        return nn.functional.cross_entropy(outputs, targets) + 1e-4 * calls[0] * outputs.square().mean()
+
+    with pytest.raises(PrivacyError, match="each item is a call"):
+        Loop(nn.Linear(6, 3), criterion=annealed)
+
+
 LOGGED: dict[str, Callable[[list[Tensor]], Any]] = {
     "a sum": lambda losses: sum(losses[1:], 0.0 + losses[0]),
     "in place": lambda losses: torch.zeros(()).add_(losses[0]).add_(losses[1]).add_(losses[2]),

@@ -13,6 +13,7 @@ from torch._compile import _disable_dynamo  # torch.compile stays out of what it
 from torch.utils._pytree import tree_map
 
 from subjectdp.api.private_step import PrivateStep
+from subjectdp.api.watched import Watched
 from subjectdp.engine.batches import number_of, of_items, shapes_of, tensors_in
 from subjectdp.engine.rules import TERMS
 from subjectdp.errors import ModelError, PrivacyError, expected
@@ -229,13 +230,15 @@ class ItemLosses:
     def _one_by_one(self, run: Any, outputs: Any, targets: Any, whole: Tensor, several: int) -> Tensor:
         """Losses of a criterion that gives one number: that of each item by itself. Raises ModelError where neither
         their mean nor their sum is the number of all: what it weighs or compares would be lost."""
-        rows, losses = number_of(targets), []
+        rows, losses, left = number_of(targets), list[Tensor](), Watched(None)
         for i in range(0, rows, several):
 
             def own(tensor: Tensor, place: int = i) -> Tensor:
                 return tensor[place : place + several] if tensor.shape[:1] == (rows,) else tensor
 
             losses.append(self._found(run, of_items(outputs, own), of_items(targets, own)).sum())
+            left = left if i else Watched(run)
+        left.check("a criterion of one number that keeps nothing", "each item is a call. Return the items' own losses.")
         each = torch.stack(losses).float()
         if each.isfinite().all() and not any(_are_one(whole, likely, outputs) for likely in (each.mean(), each.sum())):
             raise ModelError(

@@ -900,6 +900,14 @@ FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], Any, Any], Callable[..., T
     ),
     "words": (WORDS, lambda module, loss, x, y: loss(module(x).view(-1, 7), y.view(-1))),
     "words' classes second": (WORDS, lambda module, loss, x, y: loss(module(x).transpose(1, 2), y)),
+    "masks of numbers": (
+        (
+            lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 3, 1)),
+            nn.CrossEntropyLoss(),
+            TensorDataset(INPUTS, (INPUTS > 0).float().view(ITEMS, 1, 2, 3)),
+        ),
+        lambda module, loss, x, y: loss(module(x), y.squeeze(1).long()),
+    ),
     "inputs": (
         (lambda: nn.Linear(6, 6), nn.MSELoss(), TensorDataset(INPUTS)),
         lambda module, loss, x: loss(module(x), x),
@@ -1573,6 +1581,7 @@ class ReadsLoss(nn.Linear):
             {"data_loader": DataLoader(DATA, 8)},
             "by position, those of a mapping by name; several targets are one",
         ),
+        (nn.Conv1d(4, 3, 1), {}, "to have 4 channels, but got .* any number of items as the loader has them"),
         (ReadsLoss(6, 3), {"criterion": lambda output, _: output["loss"]}, "criterion does not take .*'loss'"),
         (
             nn.Linear(6, 3),
@@ -1608,6 +1617,17 @@ def test_a_module_that_returns_its_own_loss_too(without_noise: None) -> None:
         loop.loss(loop.private(inputs, labels=targets), targets).backward()
         loop.optimizer.step()
     assert not torch.equal(loop.vector(), before)
+
+
+def test_a_modules_own_mean_loss_is_no_loss_of_items() -> None:
+    data = DataLoader(TensorDataset(INPUTS, TARGETS, TARGETS), ITEMS)
+    with pytest.raises(ModelError, match="compute it of the logits"):
+        Loop(OwnLoss(6, 3), data_loader=data, criterion=lambda output, _: output["loss"])
+
+
+def test_items_that_cannot_be_put_together_are_told() -> None:
+    with pytest.raises(DataError, match="any number of items together, such as items padded"):
+        Loop(data_loader=DataLoader([(torch.rand(1 + i % 2), 0) for i in range(ITEMS)], 1))
 
 
 class ByName(UserDict[str, Tensor]):

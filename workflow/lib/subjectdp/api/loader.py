@@ -42,8 +42,12 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
     except LookupError as problem:
         allowed = f"one with items by position, 0 to {len(dataset) - 1}: reading one gave {problem!r}"
         raise expected("data set", type(dataset).__name__, allowed, DataError) from problem
-    check_collate(loader.collate_fn, items)
-    batch = loader.collate_fn(items)
+    try:
+        check_collate(loader.collate_fn, items)
+        batch = loader.collate_fn(items)
+    except (RuntimeError, TypeError) as problem:
+        allowed = f"one that puts any number of items together, such as items padded to one length: {problem}"
+        raise expected("collate_fn", type(loader.collate_fn).__name__, allowed, DataError) from problem
     if getattr(dataset, "__getitems__", None):  # of a whole batch; one that draws is not compared
         once_more, whole = ([dataset[i] for i in chosen], dataset.__getitems__(chosen))
         if _alike(loader.collate_fn(once_more), batch) and not _alike(loader.collate_fn(whole), batch):
@@ -149,7 +153,7 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def _classes(tensor: Tensor) -> Tensor:
-    return _whole(tensor if tensor.is_floating_point() or tensor.dim() < 2 else tensor.squeeze(1))
+    return (tensor if tensor.dim() < 2 else tensor.squeeze(1)).long()
 
 
 def _row(tensor: Tensor) -> Tensor:

@@ -222,9 +222,11 @@ class ItemLosses:
                 f"{shapes_of(targets)}: {problem}. What the loop does to them in between belongs into the module or "
                 "into the criterion; a mapping of one's own comes as a dict."
             ) from problem
-        if not isinstance(found, Tensor):
-            allowed = "a tensor of losses (of a model that returns its own: lambda output, labels: output.loss)"
-            raise expected("result of the criterion", type(found).__name__, allowed, ModelError)
+        of_all = any(found is each for each in tensors_in(outputs) if not each.dim())
+        if of_all or not isinstance(found, Tensor):
+            allowed = "a tensor of losses of items: that of a model of its own is of all, so compute it of the logits"
+            given = "the model's own loss" if of_all else type(found).__name__
+            raise expected("result of the criterion", given, allowed, ModelError)
         return found if found.is_floating_point() else found.float()
 
     def _one_by_one(self, run: Any, outputs: Any, targets: Any, whole: Tensor, several: int) -> Tensor:

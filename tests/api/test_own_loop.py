@@ -908,6 +908,22 @@ FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], Any, Any], Callable[..., T
         ),
         lambda module, loss, x, y: loss(module(x), y.squeeze(1).long()),
     ),
+    "logits": (
+        (
+            lambda: Code(lambda own, x: {"logits": own.head(x), "hidden": x}, head=nn.Linear(6, 3)),
+            nn.CrossEntropyLoss(),
+            DATA,
+        ),
+        lambda module, loss, x, y: loss(module(x)["logits"], y),
+    ),
+    "masks without a channel": (
+        (
+            lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 1, 1)),
+            nn.BCEWithLogitsLoss(),
+            TensorDataset(INPUTS, (INPUTS > 0).view(ITEMS, 2, 3)),
+        ),
+        lambda module, loss, x, y: loss(module(x).squeeze(1), y.float()),
+    ),
     "inputs": (
         (lambda: nn.Linear(6, 6), nn.MSELoss(), TensorDataset(INPUTS)),
         lambda module, loss, x: loss(module(x), x),

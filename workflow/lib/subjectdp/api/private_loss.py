@@ -84,7 +84,8 @@ class PrivateMean(Tensor):
         if name in _FACTORS and tensors > 1:
             raise PrivacyError(
                 "Expected the private loss to be multiplied by a number, or added to a term without items. A tensor's "
-                "value may depend on the items (that of a GradScaler is not needed): use float(factor)."
+                "value may depend on the items (that of a GradScaler is not needed): use float(factor). Weigh items in "
+                "the criterion."
             )
         if func.__name__ in _OF_ONE_NUMBER and len(args) == 1 and not kwargs:
             return args[0]
@@ -181,7 +182,7 @@ class ItemLosses:
     ConfigError for what is none.
     """
 
-    def __init__(self, criterion: Any, of_outputs: Callable[[Tensor], Tensor] | None = None) -> None:
+    def __init__(self, criterion: Any, of_outputs: Callable[[Any], Any] = lambda outputs: outputs) -> None:
         if isinstance(criterion, type) or not callable(criterion):
             raise expected(
                 "criterion", getattr(criterion, "__name__", criterion), "a function, or an instance of a loss"
@@ -195,7 +196,7 @@ class ItemLosses:
     def __call__(self, outputs: Any, targets: Any, several: int = 1) -> Tensor:
         """``several``: rows of each item, one after another, where a criterion of one number takes them together."""
         unreduced, reduction = _unreduced(self.criterion)  # as it is now: a schedule may have changed it
-        outputs = outputs if self._of_outputs is None else of_items(outputs, self._of_outputs)
+        outputs = self._of_outputs(outputs)
         each, items = self._found(unreduced, outputs, targets), number_of(targets)
         if not each.dim():
             return self._one_by_one(unreduced, outputs, targets, each, several)

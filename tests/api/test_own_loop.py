@@ -402,6 +402,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "where it is large": (lambda loss, loop: torch.where(loss > 0, loss, 0 * loss), "weighs an item by the others"),
     "flooding": (lambda loss, loop: (loss - 0.1).abs() + 0.1, "weighs an item by the others"),
     "a tensor": (lambda loss, loop: loss * torch.tensor(2.0), "by a number"),
+    "a weight by name": (lambda loss, loop: loss.mul(other=loop.module.bias[0]), "by a number"),
     "twice": (lambda loss, loop: loss + loss, "numbers to look at"),
     "the module's outputs": (
         lambda loss, loop: loss + loop.module(INPUTS).square().mean(),
@@ -913,6 +914,30 @@ FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], Any, Any], Callable[..., T
     ),
     "words": (WORDS, lambda module, loss, x, y: loss(module(x).view(-1, 7), y.view(-1))),
     "words' classes second": (WORDS, lambda module, loss, x, y: loss(module(x).transpose(1, 2), y)),
+    "masks of numbers": (
+        (
+            lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 3, 1)),
+            nn.CrossEntropyLoss(),
+            TensorDataset(INPUTS, (INPUTS > 0).float().view(ITEMS, 1, 2, 3)),
+        ),
+        lambda module, loss, x, y: loss(module(x), y.squeeze(1).long()),
+    ),
+    "logits": (
+        (
+            lambda: Code(lambda own, x: {"logits": own.head(x), "hidden": x}, head=nn.Linear(6, 3)),
+            nn.CrossEntropyLoss(),
+            DATA,
+        ),
+        lambda module, loss, x, y: loss(module(x)["logits"], y),
+    ),
+    "masks without a channel": (
+        (
+            lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 1, 1)),
+            nn.BCEWithLogitsLoss(),
+            TensorDataset(INPUTS, (INPUTS > 0).view(ITEMS, 2, 3)),
+        ),
+        lambda module, loss, x, y: loss(module(x).squeeze(1), y.float()),
+    ),
     "inputs": (
         (lambda: nn.Linear(6, 6), nn.MSELoss(), TensorDataset(INPUTS)),
         lambda module, loss, x: loss(module(x), x),
@@ -954,6 +979,20 @@ def test_words_in_rows_train_as_words_of_items(without_noise: None) -> None:
     assert all(torch.allclose(found[0], other, atol=1e-6) for other in found[1:])
 
 
+def test_a_criterion_of_one_number_gets_the_words_of_an_item_together(without_noise: None) -> None:
+    body, words = FORMS["words"][1], READ.clamp_min(1) * torch.tensor([0, 1, 1, 0, 1])  # as many to read in each
+    own = partial(nn.functional.cross_entropy, ignore_index=0)
+    found = []
+    for criterion in (nn.CrossEntropyLoss(ignore_index=0), lambda x, y: own(x, y)):
+        data = DataLoader(TensorDataset(READ, words), ITEMS)
+        loop = Loop(WORDS[0](), data_loader=data, criterion=criterion, settings={"clip_norm": 9.0})
+        for x, y in loop.loader.take(1):
+            body(loop.private, loop.loss, x, y).backward()
+            loop.optimizer.step()
+        found.append(loop.vector())
+    assert torch.allclose(*found, atol=1e-6)
+
+
 def evidence(outputs: Tensor, targets: Tensor) -> Tensor:
     """Summed over the batch, as in torch's own example of a variational autoencoder."""
     return nn.functional.cross_entropy(outputs, targets, reduction="sum")
@@ -980,14 +1019,31 @@ def correlation(outputs: Tensor, targets: Tensor) -> Tensor:
     return -torch.corrcoef(torch.stack([outputs[:, 0], targets.float()]))[0, 1]
 
 
+def faint(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Whose number is that of the items, and whose gradient is not."""
+    mixed = outputs.mean(0).square().sum()
+    return nn.functional.cross_entropy(outputs, targets) + mixed - mixed.detach()
+
+
 @pytest.mark.filterwarnings("ignore:cov")
 @pytest.mark.parametrize(
-    "criterion", [cox, correlation, partial(nn.functional.cross_entropy, weight=torch.tensor([1.0, 2.0, 5.0]))]
+    "criterion", [cox, correlation, faint, partial(nn.functional.cross_entropy, weight=torch.tensor([1.0, 2.0, 5.0]))]
 )
 def test_a_criterion_of_one_number_that_weighs_or_compares_items(criterion: Any) -> None:
     one_number = lambda outputs, targets: criterion(outputs, targets)  # noqa: E731
     with pytest.raises(ModelError, match="it weighs or compares them"):
         Loop(nn.Linear(6, 3), criterion=one_number)
+
+
+def test_a_criterion_of_one_number_that_counts_its_calls_is_refused() -> None:
+    calls = [0]
+
+    def annealed(outputs: Tensor, targets: Tensor) -> Tensor:
+        calls[0] += 1  # a step of a schedule for each item
+        return nn.functional.cross_entropy(outputs, targets) + 1e-4 * calls[0] * outputs.square().mean()
+
+    with pytest.raises(PrivacyError, match="each item is a call"):
+        Loop(nn.Linear(6, 3), criterion=annealed)
 
 
 LOGGED: dict[str, Callable[[list[Tensor]], Any]] = {
@@ -1012,6 +1068,17 @@ def test_losses_may_be_added_up_to_look_at(way: str) -> None:
     if way != "data":
         with pytest.raises(PrivacyError):
             total.backward()
+
+
+def test_rounding_of_autocast_is_no_comparison_of_items() -> None:
+    module = nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 3))
+    loop = Loop(module, criterion=lambda outputs, targets: -outputs[:, 0].mean())
+    for inputs, targets in loop.loader.take(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loop.loss(loop.private(inputs), targets)
+        loss.backward()
+        loop.optimizer.step()
+    assert loop.engine.steps == 3
 
 
 def test_losses_of_float64_train_people_too() -> None:
@@ -1551,6 +1618,7 @@ class ReadsLoss(nn.Linear):
             {"data_loader": DataLoader(DATA, 8)},
             "by position, those of a mapping by name; several targets are one",
         ),
+        (nn.Conv1d(4, 3, 1), {}, "to have 4 channels, but got .* any number of items as the loader has them"),
         (ReadsLoss(6, 3), {"criterion": lambda output, _: output["loss"]}, "criterion does not take .*'loss'"),
         (
             nn.Linear(6, 3),
@@ -1586,6 +1654,17 @@ def test_a_module_that_returns_its_own_loss_too(without_noise: None) -> None:
         loop.loss(loop.private(inputs, labels=targets), targets).backward()
         loop.optimizer.step()
     assert not torch.equal(loop.vector(), before)
+
+
+def test_a_modules_own_mean_loss_is_no_loss_of_items() -> None:
+    data = DataLoader(TensorDataset(INPUTS, TARGETS, TARGETS), ITEMS)
+    with pytest.raises(ModelError, match="compute it of the logits"):
+        Loop(OwnLoss(6, 3), data_loader=data, criterion=lambda output, _: output["loss"])
+
+
+def test_items_that_cannot_be_put_together_are_told() -> None:
+    with pytest.raises(DataError, match="any number of items together, such as items padded"):
+        Loop(data_loader=DataLoader([(torch.rand(1 + i % 2), 0) for i in range(ITEMS)], 1))
 
 
 class ByName(UserDict[str, Tensor]):

@@ -143,6 +143,9 @@ MIXING = {
     "dropout, the mean in training's gradient": lambda module, hidden: (
         F.dropout(hidden, 0.3, module.training) + module.training * (hidden.mean(0) - hidden.mean(0).detach())
     ),
+    "the mean in the gradient of some passes": lambda module, hidden: (
+        hidden + (module.training and float(torch.rand(())) < 0.5) * (hidden.mean(0) - hidden.mean(0).detach())
+    ),
 }
 
 

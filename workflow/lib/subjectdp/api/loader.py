@@ -7,6 +7,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -42,8 +43,12 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
     except LookupError as problem:
         allowed = f"one with items by position, 0 to {len(dataset) - 1}: reading one gave {problem!r}"
         raise expected("data set", type(dataset).__name__, allowed, DataError) from problem
-    check_collate(loader.collate_fn, items)
-    batch = loader.collate_fn(items)
+    try:
+        check_collate(loader.collate_fn, items)
+        batch = loader.collate_fn(items)
+    except (RuntimeError, TypeError) as problem:
+        allowed = f"one that puts any number of items together, such as items padded to one length: {problem}"
+        raise expected("collate_fn", type(loader.collate_fn).__name__, allowed, DataError) from problem
     if getattr(dataset, "__getitems__", None):  # of a whole batch; one that draws is not compared
         once_more, whole = ([dataset[i] for i in chosen], dataset.__getitems__(chosen))
         if _alike(loader.collate_fn(once_more), batch) and not _alike(loader.collate_fn(whole), batch):
@@ -143,11 +148,15 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def _classes(tensor: Tensor) -> Tensor:
-    return _whole(tensor if tensor.is_floating_point() or tensor.dim() < 2 else tensor.squeeze(1))
+    return (tensor if tensor.dim() < 2 else tensor.squeeze(1)).long()
 
 
 def _row(tensor: Tensor) -> Tensor:
-    return tensor.flatten() if tensor.dim() == 2 and tensor.shape[1] == 1 else tensor
+    return tensor.squeeze(-1) if tensor.dim() > 1 else tensor
+
+
+def _channel(tensor: Tensor) -> Tensor:
+    return tensor.squeeze(1) if tensor.dim() > 2 else tensor
 
 
 def _classes_second(tensor: Tensor) -> Tensor:
@@ -160,14 +169,19 @@ _OF_INPUTS: tuple[_Change, ...] = (
     *(lambda each: _flat(each).float(), lambda each: each.unsqueeze(1).float()),
 )
 _OF_TARGETS: tuple[_Change, ...] = (_same, Tensor.long, Tensor.float, _classes)
+_OF_OUTPUTS: tuple[_Change, ...] = (_same, _row, _channel, _classes_second)
+_READ: tuple[Callable[[Any], Any], ...] = (lambda outputs: outputs, lambda outputs: tensors_in(outputs)[0])
+
+
+def _changed(one: Callable[[Any], Any], change: _Change, outputs: Any) -> Any:
+    return of_items(one(outputs), change)
 
 
 class Form(NamedTuple):
-    """What a loop does to inputs, targets and outputs before module and criterion see them."""
+    """What a loop does to inputs and targets before module and criterion see them."""
 
     inputs: _Change = _same
     targets: _Change | None = _same  # None: the inputs are the targets, as in an autoencoder's loop
-    outputs: _Change = _same
     read: int = 0  # which of the ways to read a batch
 
     def of(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
@@ -211,9 +225,9 @@ class BatchCheck:
         for read, of_inputs in product(ways, _OF_INPUTS):
             if (output := _given(run, Form(of_inputs, read=read).of(*batch)[0])) is None:
                 continue
-            for of_targets, of_outputs in product((*_OF_TARGETS, None), (_same, _row, _classes_second)):
-                form = Form(of_inputs, of_targets, of_outputs, read)
-                given, tried = form.of(*batch), ItemLosses(losses.criterion, of_outputs)
+            for one, of_targets, of_outputs in product(_READ, (*_OF_TARGETS, None), _OF_OUTPUTS):
+                form = Form(of_inputs, of_targets, read)
+                given, tried = form.of(*batch), ItemLosses(losses.criterion, partial(_changed, one, of_outputs))
                 if _given(own_copy(tried), output, given[1]) is not None:
                     self._form = form
                     return *given, tried

@@ -13,6 +13,7 @@ from torch._compile import _disable_dynamo  # torch.compile stays out of what it
 from torch.utils._pytree import tree_map
 
 from subjectdp.api.private_step import PrivateStep
+from subjectdp.api.watched import Watched
 from subjectdp.engine.batches import number_of, of_items, shapes_of, tensors_in
 from subjectdp.engine.rules import TERMS
 from subjectdp.errors import ModelError, PrivacyError, expected
@@ -78,11 +79,13 @@ class PrivateMean(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = func.__name__.strip("_"), kwargs or {}
-        losses, tensors = (sum(isinstance(each, kind) for each in args) for kind in (cls | PlainMean, Tensor))
+        given = (*args, *kwargs.values())
+        losses, tensors = (sum(isinstance(each, kind) for each in given) for kind in (cls | PlainMean, Tensor))
         if name in _FACTORS and tensors > 1:
             raise PrivacyError(
                 "Expected the private loss to be multiplied by a number, or added to a term without items. A tensor's "
-                "value may depend on the items (that of a GradScaler is not needed): use float(factor)."
+                "value may depend on the items (that of a GradScaler is not needed): use float(factor). Weigh items in "
+                "the criterion."
             )
         if func.__name__ in _OF_ONE_NUMBER and len(args) == 1 and not kwargs:
             return args[0]
@@ -92,7 +95,7 @@ class PrivateMean(Tensor):
                 return each.detach().as_subclass(Tensor) if isinstance(each, cls | PlainMean) else each
 
             with torch._C.DisableTorchFunctionSubclass():
-                result = func(*tree_map(plain, args), **kwargs)
+                result = func(*tree_map(plain, args), **tree_map(plain, kwargs))
             return result.as_subclass(ChangedMean) if isinstance(result, Tensor) else result
         try:
             result = super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
@@ -179,7 +182,7 @@ class ItemLosses:
     ConfigError for what is none.
     """
 
-    def __init__(self, criterion: Any, of_outputs: Callable[[Tensor], Tensor] | None = None) -> None:
+    def __init__(self, criterion: Any, of_outputs: Callable[[Any], Any] = lambda outputs: outputs) -> None:
         if isinstance(criterion, type) or not callable(criterion):
             raise expected(
                 "criterion", getattr(criterion, "__name__", criterion), "a function, or an instance of a loss"
@@ -190,12 +193,14 @@ class ItemLosses:
     def __deepcopy__(self, memo: Any) -> "ItemLosses":
         return ItemLosses(copy.deepcopy(self.criterion, memo), self._of_outputs)
 
-    def __call__(self, outputs: Any, targets: Any) -> Tensor:
+    def __call__(self, outputs: Any, targets: Any, several: int = 1) -> Tensor:
+        """``several``: rows of each item, one after another, where a criterion of one number takes them together."""
         unreduced, reduction = _unreduced(self.criterion)  # as it is now: a schedule may have changed it
-        outputs = outputs if self._of_outputs is None else of_items(outputs, self._of_outputs)
+        outputs = self._of_outputs(outputs)
         each, items = self._found(unreduced, outputs, targets), number_of(targets)
         if not each.dim():
-            each = self._one_by_one(unreduced, outputs, targets, each)
+            return self._one_by_one(unreduced, outputs, targets, each, several)
+        each = each.float()  # float64 targets make losses of float64
         of_each = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and each.dim() > 1 and len(each) == items
         # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
         if reduction is not None and of_each and any(_fits(each, whole) for whole in (outputs, targets)):
@@ -218,27 +223,44 @@ class ItemLosses:
                 f"{shapes_of(targets)}: {problem}. What the loop does to them in between belongs into the module or "
                 "into the criterion; a mapping of one's own comes as a dict."
             ) from problem
-        if not isinstance(found, Tensor):
-            allowed = "a tensor of losses (of a model that returns its own: lambda output, labels: output.loss)"
-            raise expected("result of the criterion", type(found).__name__, allowed, ModelError)
-        return found.float()  # float64 targets make losses of float64
+        of_all = any(found is each for each in tensors_in(outputs) if not each.dim())
+        if of_all or not isinstance(found, Tensor):
+            allowed = "a tensor of losses of items: that of a model of its own is of all, so compute it of the logits"
+            given = "the model's own loss" if of_all else type(found).__name__
+            raise expected("result of the criterion", given, allowed, ModelError)
+        return found if found.is_floating_point() else found.float()
 
-    def _one_by_one(self, run: Any, outputs: Any, targets: Any, whole: Tensor) -> Tensor:
+    def _one_by_one(self, run: Any, outputs: Any, targets: Any, whole: Tensor, several: int) -> Tensor:
         """Losses of a criterion that gives one number: that of each item by itself. Raises ModelError where neither
         their mean nor their sum is the number of all: what it weighs or compares would be lost."""
-        items, losses = number_of(targets), []
-        for i in range(items):
+        rows, losses, left = number_of(targets), list[Tensor](), Watched(None)
+        for i in range(0, rows, several):
 
             def own(tensor: Tensor, place: int = i) -> Tensor:
-                return tensor[place : place + 1] if tensor.shape[:1] == (items,) else tensor
+                return tensor[place : place + several] if tensor.shape[:1] == (rows,) else tensor
 
             losses.append(self._found(run, of_items(outputs, own), of_items(targets, own)).sum())
-        each = torch.stack(losses)
-        likely = each.mean(), each.sum()
-        if whole.isfinite() and not any(torch.isclose(whole, value, rtol=1e-3, atol=1e-6) for value in likely):
+            left = left if i else Watched(run)
+        left.check("a criterion of one number that keeps nothing", "each item is a call. Return the items' own losses.")
+        each = torch.stack(losses).float()
+        if whole.isfinite() and not any(_are_one(whole, likely, outputs) for likely in (each.mean(), each.sum())):
             raise ModelError(
-                f"Expected losses of the criterion for each item, shape ({items},), or one number that is the mean or "
-                f"the sum of the items' own; it gives {float(whole):.4g} for {items} items, whose own have the mean "
-                f"{float(each.mean()):.4g}: it weighs or compares them."
+                f"Expected losses of the criterion for each item, shape ({len(each)},), or one number that is the mean "
+                f"or the sum of the items' own; it gives {whole.item():.4g} for {len(each)} items, whose own have the "
+                f"mean {each.mean().item():.4g}: it weighs or compares them. Give the loss of torch itself, or return "
+                "each item's own."
             )
         return each
+
+
+def _are_one(whole: Tensor, other: Tensor, outputs: Any) -> bool:
+    """Whether two losses are one number, with one gradient by the outputs, but for the rounding of the first."""
+    own = [each for each in tensors_in(outputs) if each.requires_grad]
+    close = max(1e-3, 4 * torch.finfo(whole.dtype).eps)
+    if whole.requires_grad != other.requires_grad or not torch.isclose(whole.float(), other, rtol=close, atol=1e-6):
+        return False
+    if not (own and whole.requires_grad):
+        return True
+    slopes = (torch.autograd.grad(each, own, retain_graph=True, materialize_grads=True) for each in (whole, other))
+    one, two = (torch.cat([slope.float().flatten() for slope in each]) for each in slopes)
+    return bool((one - two).norm() <= close * one.norm())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -208,19 +208,25 @@ class PrivateStep:
         self._check_loaded(targets, "targets")
         targets = plain(targets)
         self._check_flags(outputs, "outputs", leaves_of(self._output))
+        several = number_of(targets) // items
         if self._tried:
-            self._try_criterion(outputs, targets)
-        return self.engine.losses(outputs, targets)
+            self._try_criterion(outputs, targets, several)
+        return self._losses(outputs, targets, several)
 
-    def _try_criterion(self, outputs: Any, targets: Any) -> None:
-        items = number_of(targets)
+    def _losses(self, outputs: Any, targets: Any, several: int) -> Tensor:
+        found: Tensor = cast(Any, self.engine.item_loss)(outputs, targets, several)
+        return found
+
+    def _try_criterion(self, outputs: Any, targets: Any, several: int) -> None:
+        rows = number_of(targets)
 
         def losses(places: Tensor) -> list[Tensor]:
-            seen = of_items(outputs, lambda each: (each[places] if each.shape[:1] == (items,) else each).detach())
-            return [self.engine.losses(seen, taken(targets, places))]
+            own = (several * places.unsqueeze(1) + torch.arange(several)).flatten()
+            seen = of_items(outputs, lambda each: (each[own] if each.shape[:1] == (rows,) else each).detach())
+            return [self._losses(seen, taken(targets, own), several).view(len(places), -1)]
 
-        check_others_stay(losses, items)
-        check_among_few(lambda places: losses(places)[0], items)
+        check_others_stay(losses, self.items)
+        check_among_few(lambda places: losses(places)[0], self.items)
 
     def backward(self, losses: Tensor) -> tuple[Tensor, ...]:
         """The noisy gradient of each parameter. ``losses`` (B,) of the recorded pass, factors of the loss included."""

@@ -131,9 +131,12 @@ def in_words(what: str) -> Iterator[None]:
         raise
     except Exception as problem:
         first = (str(problem).splitlines() or [""])[0][:200]
-        given = "all of a batch but the targets, by position, those of a mapping by name; several targets are one tuple"
-        hint = f". It is given {given}" if isinstance(problem, TypeError | AttributeError | ValueError) else ""
-        raise ModelError(f"{what} cannot be trained privately: {type(problem).__name__}: {first}{hint}") from problem
+        hint = (
+            "any number of items as the loader has them: all of a batch but the targets, by position, those of a "
+            "mapping by name; several targets are one tuple"
+        )
+        text = f"{what} cannot be trained privately: {type(problem).__name__}: {first}. It is given {hint}."
+        raise ModelError(text) from problem
 
 
 def refuse_by_name(model: nn.Module) -> None:

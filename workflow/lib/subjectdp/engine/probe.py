@@ -4,8 +4,8 @@ Two comparisons, on copies, under generators whose states are put back:
 
 * without dropout, each item's norm and the clipped sum with a loop over single items by plain autograd: finds models
   that mix items, whatever the batch size, losses that do, and layers whose gradient the engine gets wrong;
-* in training mode, under one state of the generators, an item among the others with the same item among copies of
-  itself: finds what mixes items in training alone, or keeps something of them between passes.
+* in training mode, under a state of the generators of its own, an item among the others with the same item among copies
+  of itself: finds what mixes items in training alone, or keeps something of them between passes.
 """
 
 from __future__ import annotations
@@ -417,7 +417,7 @@ class _Trial:
         engine, items = self._engine(self._copied(), training=True), self.items
 
         def one(positions: Tensor, item: int) -> tuple[Tensor, Tensor]:
-            seed_all()
+            seed_all(item + 1)  # another for each, for what mixes in some passes
             weights = torch.zeros(items, device=engine.flat.vector.device)
             weights[item] = 1.0
             total, norms = engine.clipped_sum(*self._taken(positions), float("inf"), weights)

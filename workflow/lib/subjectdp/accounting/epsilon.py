@@ -7,10 +7,9 @@ from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, single_steps
+from subjectdp.accounting.events import PrivacyLoss, Shift, single_steps
 from subjectdp.accounting.mixture_pld import composed, epsilon_at, largest_loss, step_pld
 from subjectdp.errors import expected, unknown
 from subjectdp.plan.plan import Accountant
@@ -127,30 +126,25 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
     """ε at δ by privacy loss distributions on a grid; infinite where quotients of masses leave the range of floats."""
     if grid > _WIDEST_GRID:
         return math.inf
-    steps = [(_step_pld(part.noise_multiplier, part.shift, grid), part.steps) for part in loss]
-    return epsilon_at(composed(steps), delta)
+    return epsilon_at(loss_distribution(loss, grid), delta)
+
+
+def loss_distribution(loss: PrivacyLoss, grid: float) -> Any:
+    """dp-accounting's PrivacyLossDistribution of a composition."""
+    return composed([(_step_pld(part.noise_multiplier, part.shift, grid), part.steps) for part in loss])
 
 
 def coarse_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
     """An upper bound on ε of each of many losses that share parts, by privacy loss distributions on one coarse grid."""
     grid = _COARSER * comparing_grid(max(losses, key=gaussian.clt_mu))
 
-    @cache
-    def run(part: MixtureSteps) -> Any:
-        return composed([(step_pld(part.noise_multiplier, part.shift, grid), part.steps)])
-
+    run = cache(lambda part: loss_distribution((part,), grid))
     return [epsilon_at(composed([(run(part), 1) for part in loss]), delta) for loss in losses]
 
 
 def comparing_grid(loss: PrivacyLoss) -> float:
     """A grid width at which the losses of silos are compared: coarse, and not too fine for ε in the thousands."""
     return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), _WINDOW * _total_spread(loss) / _COMPARED_POINTS)
-
-
-def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float64]]:
-    """First grid point and masses of a part's loss if the unit is there; infinite losses count as one above all."""
-    dense = composed([(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)])._pmf_remove.to_dense_pmf()
-    return int(dense._lower_loss), np.append(dense._probs, dense._infinity_mass)
 
 
 def truncated_shift(shift: Shift, tail: float) -> tuple[Shift, float]:

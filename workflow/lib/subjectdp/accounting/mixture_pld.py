@@ -24,6 +24,7 @@ _NEWTON_STEPS = 3
 _TURNED_STEPS = 8
 _TERMS = 1 << 16  # atoms times points at a time: they stay in the processor's cache
 _FAR = 10.0  # standard deviations; the mass beyond counts as an infinite loss
+_SIDES = ("_pmf_remove", "_pmf_add")
 _RARE = 1e-10  # below, 1 - (1 - p) is no longer p, which dp-accounting's range of losses rests on
 
 
@@ -52,18 +53,36 @@ def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     return mixture_pld(sigma, shift, grid)
 
 
+Sides = tuple[int, list[Floats], list[float]]  # first grid point, then masses from it on and infinite mass of each run
+
+
+def _side(runs: Sequence[Any], name: str) -> Sides:
+    """The losses of runs in one direction, on the same points of their grid."""
+    dense = [getattr(run, name).to_dense_pmf() for run in runs]
+    low = min(pmf._lower_loss for pmf in dense)
+    size = max(pmf._lower_loss + len(pmf._probs) for pmf in dense) - low
+    masses = [np.pad(p._probs, (p._lower_loss - low, size - len(p._probs) - p._lower_loss + low)) for p in dense]
+    return low, masses, [pmf._infinity_mass for pmf in dense]
+
+
 def _combined(runs: list[Any], grid: float, combine: Callable[[list[Floats], list[float]], Any]) -> Any:
     """A distribution whose sides have the (masses, infinite mass) that ``combine`` makes of those of the runs."""
     sides = []
-    for name in ("_pmf_remove", "_pmf_add"):
-        dense = [getattr(run, name).to_dense_pmf() for run in runs]
-        low = min(pmf._lower_loss for pmf in dense)
-        masses = [np.pad(pmf._probs, (pmf._lower_loss - low, 0)) for pmf in dense]
-        size = max(len(each) for each in masses)
-        masses = [np.pad(each, (0, size - len(each))) for each in masses]
-        combined, infinite = combine(masses, [pmf._infinity_mass for pmf in dense])
-        sides.append(_dp().pld_pmf.DensePLDPmf(grid, low, combined, infinite, True))
+    for name in _SIDES:
+        low, masses, infinite = _side(runs, name)
+        combined, beyond = combine(masses, infinite)
+        sides.append(_dp().pld_pmf.DensePLDPmf(grid, low, combined, beyond, True))
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
+
+
+def excess(worse: Any, better: Any, grid: float) -> float:
+    """By how much δ of ``better`` is above that of ``worse`` at most, at any ε, below 0 too, in either direction."""
+    largest = 0.0
+    for name in _SIDES:
+        _, masses, infinite = _side([worse, better], name)
+        first, second = (hockey_sticks(each, grid) + beyond for each, beyond in zip(masses, infinite, strict=True))
+        largest = max(largest, float(np.max(second - first)))
+    return largest
 
 
 def _mixed(parts: list[tuple[float, Any]], grid: float) -> Any:
@@ -266,7 +285,7 @@ def composed(runs: Sequence[tuple[Any, int]]) -> Any:
         lowest, first = low + sum(part._lower_loss * times for part, times in parts), parts[0][0]
         return type(first)(first._discretization, lowest, masses, infinite, first._pessimistic_estimate)
 
-    sides = map(side, ("_pmf_remove",) if all(step._symmetric for step, _ in runs) else ("_pmf_remove", "_pmf_add"))
+    sides = map(side, _SIDES[:1] if all(step._symmetric for step, _ in runs) else _SIDES)
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
 
 
@@ -295,8 +314,7 @@ def epsilon_at(composed: Any, delta: float) -> float:
         last = int(np.argmax(reached)) if reached.any() else len(losses)
         return 0.0 if above[last] <= shrunk[last] + delta else float(solutions[last])
 
-    sides = [composed._pmf_remove] if composed._symmetric else [composed._pmf_remove, composed._pmf_add]
-    return max(solved(side.to_dense_pmf()) for side in sides)
+    return max(solved(getattr(composed, name).to_dense_pmf()) for name in _SIDES[: 1 if composed._symmetric else 2])
 
 
 def hockey_sticks(masses: Floats, grid: float) -> Floats:

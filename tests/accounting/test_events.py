@@ -46,6 +46,15 @@ def test_participation_of_fixed_batches_by_enumeration() -> None:
     assert participation(FIXED, batch / items, k, items) == pytest.approx(expected)
 
 
+def test_participation_where_a_silo_has_a_hundred_million_items() -> None:
+    """Against whole numbers: P(2 of 40 items are among 1,000)."""
+    items, batch, k = 10**8, 1000, 40
+    ways = math.prod(range(items - k - batch + 3, items - batch + 1))  # that the 38 others are left out
+    chance = math.comb(k, 2) * batch * (batch - 1) * ways / math.prod(range(items - k + 1, items + 1))
+    assert participation(FIXED, batch / items, k, items)[2] == pytest.approx(chance, rel=1e-12)
+    assert sum(unit_shift(Clipping.PER_ITEM, SUBJECT, FIXED, batch / items, k, items).probabilities) == pytest.approx(1)
+
+
 def test_subject_sampling_probability() -> None:
     assert subject_sampling_probability(0.0201773, 8) == pytest.approx(1 - (1 - 0.0201773) ** 8, rel=1e-12)
     assert subject_sampling_probability(1.0, 3) == 1.0
@@ -134,11 +143,11 @@ def test_convolution_by_enumeration() -> None:
 
 
 def test_trimming_moves_mass_upwards() -> None:
-    shift = Shift.of(range(6), (0.9, 0.1 - 1e-20 - 2e-21 - 5e-22, 1e-20, 2e-21, 3e-22, 2e-22))
+    shift = Shift.of(range(6), (0.9, 0.1, 1e-26, 2e-27, 3e-28, 2e-28))
     trimmed = shift.trimmed()
     assert trimmed.sensitivities == (0, 1, 5)
     assert sum(trimmed.probabilities) == pytest.approx(1.0)
-    assert trimmed.probabilities[-1] == pytest.approx(1e-20 + 2e-21 + 5e-22, rel=1e-6)
+    assert trimmed.probabilities[-1] == pytest.approx(1e-26 + 2e-27 + 5e-28, rel=1e-6)
 
 
 @pytest.mark.parametrize("adds", [True, False])

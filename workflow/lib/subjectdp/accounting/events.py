@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 _TAIL = 1e-24  # probability that may be moved up to the largest sensitivity: of 1e8 steps' a thousandth of δ = 1e-12
 
+MOST_ITEMS = 1_000_000  # of a subject at a silo whose counts are told apart: beyond, its ε is in the billions
+
 
 @dataclass(frozen=True)
 class Shift:
@@ -179,6 +181,8 @@ def subject_sampling_probability(sampling_probability: float, items: int | float
 def participation(sampling: SamplingMethod, q: float, k: int, items: int) -> list[float]:
     """P(j of a unit's ``k`` items are in the batch), j = 0..k: binomial, or hypergeometric for a fixed size q·items.
     Each is right to 1e-12 of itself, and so is what it adds to ε: none is rounded at the cost of another."""
+    if k > MOST_ITEMS:
+        raise expected("items of a subject at a silo", k, f"at most {MOST_ITEMS:,}, by a cap", PrivacyError)
     if sampling is SamplingMethod.POISSON:
         from scipy import stats
 

@@ -18,7 +18,9 @@ from subjectdp.accounting.events import (
     MixtureSteps,
     Shift,
     Told,
+    Turned,
     dp_event,
+    known_coin,
     merged,
     participation,
     sampled_gaussian,
@@ -26,6 +28,7 @@ from subjectdp.accounting.events import (
     unit_shift,
 )
 from subjectdp.accounting.mixture_pld import _fast_loss, composed, convolved, epsilon_at, mixture_pld
+from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping
 
 
@@ -142,12 +145,17 @@ def test_convolution_by_enumeration() -> None:
     assert total.probabilities == pytest.approx((0.35, 0.7 * 0.3 + 0.3 * 0.5, 0.7 * 0.2 + 0.3 * 0.3, 0.06))
 
 
+def test_shifts_on_a_coin_do_not_add_up() -> None:
+    for coin in (Turned.by(0.5, 2.0), known_coin(sampled_gaussian(0.5))):
+        with pytest.raises(PrivacyError, match="a sum of shifts that rest on a coin"):
+            sampled_gaussian(0.5).convolve(coin)
+
+
 def test_trimming_moves_mass_upwards() -> None:
     shift = Shift.of(range(6), (0.9, 0.1, 1e-26, 2e-27, 3e-28, 2e-28))
-    trimmed = shift.trimmed()
-    assert trimmed.sensitivities == (0, 1, 5)
-    assert sum(trimmed.probabilities) == pytest.approx(1.0)
-    assert trimmed.probabilities[-1] == pytest.approx(1e-26 + 2e-27 + 5e-28, rel=1e-6)
+    assert shift.sensitivities == (0, 1, 5)
+    assert sum(shift.probabilities) == pytest.approx(1.0)
+    assert shift.probabilities[-1] == pytest.approx(1e-26 + 2e-27 + 5e-28, rel=1e-6)
 
 
 @pytest.mark.parametrize("adds", [True, False])

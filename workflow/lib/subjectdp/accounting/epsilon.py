@@ -23,7 +23,6 @@ _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against �
 _RELATIVE_GRID = 2e-5
 _WORTH_TRUNCATING = 50.0  # Rényi bounds above it are tried without the far tails
 _TAIL_SHARE = 1e-3  # of δ, charged for the far tails of a step's shift: a grid for them would be a coarse one
-_MANY_ATOMS = 64  # from here on bounds on many losses are worth it too
 _POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
 _WINDOW = 25.0  # standard deviations that a composed loss is kept over
 _MOST_POINTS = 2**19  # of its grid
@@ -182,13 +181,10 @@ def truncated_tail_bound(
 def truncated_tail_bounds(
     losses: Sequence[PrivacyLoss], delta: float, bounds: Callable[[list[PrivacyLoss], float], list[float]]
 ) -> list[float]:
-    """``bounds`` at δ of many losses, of which those with many atoms are truncated at a small share of δ."""
+    """``bounds`` at δ of many losses, truncated at a small share of δ; a loss of tails alone stays as it is."""
     missed = _TAIL_SHARE * delta
-
-    def shorter(loss: PrivacyLoss) -> PrivacyLoss:
-        if max(len(part.shift.sensitivities) for part in loss) <= _MANY_ATOMS:
-            return loss
-        parts, _ = truncated(loss, missed)
-        return parts if all(part.shift.sensitivities[-1] > 0 for part in parts) else loss
-
-    return [bound - math.log1p(-missed) for bound in bounds([shorter(loss) for loss in losses], delta - missed)]
+    shorter = [truncated(loss, missed)[0] for loss in losses]
+    some = [
+        a if all(part.shift.sensitivities[-1] > 0 for part in a) else b for a, b in zip(shorter, losses, strict=True)
+    ]
+    return [bound - math.log1p(-missed) for bound in bounds(some, delta - missed)]

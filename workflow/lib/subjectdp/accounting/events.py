@@ -58,7 +58,8 @@ class Shift:
 
     @classmethod
     def of(cls, sensitivities: Iterable[float], probabilities: Iterable[float]) -> Shift:
-        """Sorts the atoms, merges equal ones, drops those of probability 0 and normalises the sum to exactly 1.
+        """Sorts the atoms, merges equal ones, drops those of probability 0 and normalises the sum to exactly 1. The
+        upper tail's mass moves to the largest sensitivity: fewer atoms, and never a smaller ε.
         Raises PrivacyError when a probability or sensitivity is negative or the sum is not one."""
         mass: dict[float, float] = {}
         for value, probability in zip(sensitivities, probabilities, strict=True):
@@ -68,24 +69,21 @@ class Shift:
         total = sum(mass.values())
         if abs(total - 1.0) > 1e-9:
             raise expected("sum of the sampling probabilities", total, "1", PrivacyError)
-        kept = sorted((value, p / total) for value, p in mass.items() if p > 0)
-        return cls(tuple(value for value, _ in kept), tuple(p for _, p in kept))
+        values, masses = zip(*sorted((value, p / total) for value, p in mass.items() if p > 0), strict=True)
+        above = np.cumsum(masses[::-1])[::-1]
+        keep = int(np.searchsorted(-above, -_TAIL, side="right"))  # atoms whose upper mass exceeds the tail
+        if keep < len(values) - 1:
+            values, masses = (*values[:keep], values[-1]), (*masses[:keep], float(above[keep]))
+        return cls(values, masses)
 
     def convolve(self, other: Shift) -> Shift:
-        """The distribution of the sum of two independent shifts, trimmed (a subject at two silos, one joint noise)."""
+        """The distribution of the sum of two independent shifts (a subject at two silos, one joint noise).
+        PrivacyError for those on a coin: the sum of their atoms is no bound for them."""
+        if type(self) is not Shift or type(other) is not Shift:
+            raise PrivacyError("No bound is known for a sum of shifts that rest on a coin.")
         values = [value + further for value in self.sensitivities for further in other.sensitivities]
         masses = [probability * further for probability in self.probabilities for further in other.probabilities]
-        return Shift.of(values, masses).trimmed()
-
-    def trimmed(self) -> Shift:
-        """Moves the upper tail's mass to the largest sensitivity: fewer atoms, and never a smaller ε."""
-        probabilities = np.asarray(self.probabilities)
-        above = np.cumsum(probabilities[::-1])[::-1]
-        keep = int(np.searchsorted(-above, -_TAIL, side="right"))  # atoms whose upper mass exceeds the tail
-        if keep >= len(probabilities) - 1:
-            return self
-        values = (*self.sensitivities[:keep], self.sensitivities[-1])
-        return Shift.of(values, (*self.probabilities[:keep], float(above[keep])))
+        return Shift.of(values, masses)
 
 
 def sampled_gaussian(sampling_probability: float, sensitivity: float = 1.0) -> Shift:
@@ -247,7 +245,7 @@ def unit_shift(clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, 
     if own == 1 and sampling is SamplingMethod.POISSON:
         return sampled_gaussian(q, _moved(clipping, sampling, unit, 1, k))
     moved = (_moved(clipping, sampling, unit, j, k) for j in range(own + 1))
-    return Shift.of(moved, participation(sampling, q, own, items)).trimmed()
+    return Shift.of(moved, participation(sampling, q, own, items))
 
 
 def update_shift(unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int, local_steps: int) -> Shift:

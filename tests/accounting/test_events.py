@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dp_accounting.dp_event import NonPrivateDpEvent
 from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
 from scipy import stats
 
@@ -143,6 +144,11 @@ def test_convolution_by_enumeration() -> None:
     total = first.convolve(second)
     assert total.sensitivities == (0, 1, 2, 3)
     assert total.probabilities == pytest.approx((0.35, 0.7 * 0.3 + 0.3 * 0.5, 0.7 * 0.2 + 0.3 * 0.3, 0.06))
+
+
+def test_masses_that_are_no_numbers_have_no_epsilon() -> None:
+    masses = DensePLDPmf(1e-3, 0, np.array([0.5, np.nan]), 0.0, True)
+    assert epsilon_at(pld.PrivacyLossDistribution(masses), 1e-5) == math.inf
 
 
 def test_shifts_on_a_coin_do_not_add_up() -> None:

@@ -294,7 +294,7 @@ def epsilon_at(composed: Any, delta: float) -> float:
     Solves δ(ε) = Σ of (1 - e^(ε - loss)) p over the losses above ε, and the infinite one, for the smallest ε ≥ 0."""
 
     def solved(side: Any) -> float:
-        if side._infinity_mass > delta:
+        if side._infinity_mass > delta or not math.isfinite(side._probs.sum()):  # the powers of a spectrum may overflow
             return math.inf
         masses, width = side._probs[::-1], side._discretization
         steps = np.full(len(masses), -width)

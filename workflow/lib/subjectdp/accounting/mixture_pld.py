@@ -1,7 +1,7 @@
 """Privacy loss distributions of mixtures of Gaussians, without dp-accounting's loops in Python.
 
 Hand-written because these loops take nearly all of the time (to be offered upstream). The inverse of the loss comes
-from a table and Newton steps. The connect-the-dots discretisation and its pessimistic rounding are dp-accounting's
+from Newton's steps. The connect-the-dots discretisation and its pessimistic rounding are dp-accounting's
 formulas on arrays, and its numbers to the last digit (a test).
 """
 
@@ -19,9 +19,8 @@ from subjectdp.accounting.events import Joined, Shift, Told, Turned
 
 Floats = NDArray[np.float64]
 
-_TABLE = 1 << 11
-_NEWTON_STEPS = 3
-_TURNED_STEPS = 8
+_NEWTON_STEPS = 60  # at most
+_NEAR = 1e-9  # a step this small against the outcome has found it: δ's error is of the second order
 _TERMS = 1 << 16  # atoms times points at a time: they stay in the processor's cache
 _FAR = 10.0  # standard deviations; the mass beyond counts as an infinite loss
 _SIDES = ("_pmf_remove", "_pmf_add")
@@ -137,21 +136,33 @@ def largest_loss(sigma: float, shift: Shift) -> float:
 def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Floats:
     """h(e^ε) of ``events.Turned`` for ascending ε ≥ 0.
 
-    The outcome c below which N(0) exceeds the mixture solves y(c) = log(((1-q)(α-1)/q) e^((2c-1)/2σ²) +
-    α e^((2bc-b²)/2σ²)) = 0. y is convex and rises, so that Newton's steps from above fall to c.
+    The outcome c below which N(0) exceeds the mixture solves log(((1-q)(α-1)/q) e^((2c-1)/2σ²) +
+    α e^((2bc-b²)/2σ²)) = 0.
     """
     with np.errstate(divide="ignore"):
         rise = epsilons + np.log(-np.expm1(-epsilons))  # log(α - 1)
-    offsets = np.stack([math.log((1 - q) / q) + rise, epsilons])
-    reaches = np.array([[1.0], [moved]])
-    points = (reaches / 2 - offsets * sigma**2 / reaches).min(axis=0)
-    for _ in range(_TURNED_STEPS):
-        terms = offsets + (reaches * points - reaches**2 / 2) / sigma**2
-        heights = np.logaddexp(*terms)
-        points = points - heights * sigma**2 / (reaches * np.exp(terms - heights)).sum(axis=0)
+    offsets, reaches = np.stack([math.log((1 - q) / q) + rise, epsilons]), np.array([1.0, moved])
+    points = _roots(offsets - reaches[:, None] ** 2 / (2 * sigma**2), reaches / sigma**2)
     kept = q * special.ndtr(points / sigma)
-    lost = np.exp(math.log(q) + offsets + special.log_ndtr((points - reaches) / sigma)).sum(axis=0)
+    lost = np.exp(math.log(q) + offsets + special.log_ndtr((points - reaches[:, None]) / sigma)).sum(axis=0)
     return np.maximum.accumulate(np.clip(kept - lost, 0, 1)[::-1])[::-1]
+
+
+def _roots(offsets: Floats, slopes: Floats) -> Floats:
+    """x with log Σ_i e^(a_i + b_i x) = 0 for each column a of ``offsets``, all b_i > 0: convex and rising, so that
+    Newton's steps from above fall to it."""
+    points = (-offsets / slopes[:, None]).min(axis=0)
+    for _ in range(_NEWTON_STEPS):
+        terms = offsets + slopes[:, None] * points
+        peak = terms.max(axis=0)
+        np.exp(np.subtract(terms, peak, out=terms), out=terms)
+        total = terms.sum(axis=0)
+        # a matrix product would start a thread for each core, which wait for those of other processes
+        falls = (peak + np.log(total)) * total / np.einsum("i,ij->j", slopes, terms)
+        points = points - falls
+        if not (falls > _NEAR * np.abs(points)).any():
+            break
+    return points
 
 
 def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
@@ -223,49 +234,15 @@ def _fast_loss() -> Any:
             self, privacy_losses: Floats, bounds: tuple[float, float], precision: float = 1e-6
         ) -> Floats:
             sign = 1.0 if self.adjacency_type == mechanism.AdjacencyType.ADD else -1.0
-            offsets = np.asarray(self._precompute_privacy_loss_constants)
-            line = _LogSum(offsets, sign * self.sensitivities / self._variance)
-            return line.inverse(-sign * np.asarray(privacy_losses, dtype=np.float64), bounds)
+            offsets, values = np.asarray(self._precompute_privacy_loss_constants), -sign * np.asarray(privacy_losses)
+            moving = self.sensitivities > 0
+            if not moving.all():
+                values = values + np.log(-np.expm1(offsets[~moving] - values))  # log(e^value - p_0)
+            offsets, slopes = offsets[moving, None], self.sensitivities[moving] / self._variance
+            parts = np.array_split(values, 1 + len(values) * len(slopes) // _TERMS)
+            return np.clip(sign * np.concatenate([_roots(offsets - part, slopes) for part in parts]), *bounds)
 
     return FastMixtureLoss
-
-
-class _LogSum:
-    """y(x) = log Σ_i exp(a_i + b_i x), monotone because all b_i have the same sign."""
-
-    def __init__(self, offsets: Floats, slopes: Floats) -> None:
-        self.offsets, self.slopes = offsets, slopes
-
-    def value_and_slope(self, points: Floats) -> tuple[Floats, Floats]:
-        terms = self.offsets[:, None] + self.slopes[:, None] * points
-        peak = terms.max(axis=0)
-        np.subtract(terms, peak, out=terms)
-        np.exp(terms, out=terms)
-        total = terms.sum(axis=0)
-        # a matrix product would start a thread for each core, which wait for those of other processes
-        return peak + np.log(total), np.einsum("i,ij->j", self.slopes, terms) / total
-
-    def inverse(self, values: Floats, bounds: tuple[float, float]) -> Floats:
-        """x with y(x) = value, inside ``bounds``: from a table, then Newton steps kept between two of its points."""
-        table, count = np.linspace(bounds[0], bounds[1], _TABLE), len(self.offsets)
-        parts = np.array_split(table, 1 + _TABLE * count // _TERMS)
-        heights = np.concatenate([self.value_and_slope(part)[0] for part in parts])
-        if self.slopes.sum() < 0:
-            table, heights = table[::-1], heights[::-1]
-        result = np.empty_like(values)
-        for part, found in zip(
-            *(np.array_split(x, 1 + len(values) * count // _TERMS) for x in (values, result)), strict=True
-        ):
-            index = np.clip(np.searchsorted(heights, part), 1, _TABLE - 1)
-            low, high = np.sort([table[index - 1], table[index]], axis=0)
-            points = np.interp(part, heights, table)
-            for _ in range(_NEWTON_STEPS):
-                at, slopes = self.value_and_slope(points)
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    step = np.where(slopes != 0, (part - at) / slopes, 0.0)
-                points = np.clip(points + step, low, high)
-            found[:] = points
-        return result
 
 
 _ORDERS = 6  # of Chernoff's bound, each twice the one before; more would weigh the transforms' rounding

@@ -151,7 +151,7 @@ def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Flo
 def _roots(offsets: Floats, slopes: Floats) -> Floats:
     """x with log Σ_i e^(a_i + b_i x) = 0 for each column a of ``offsets``, all b_i > 0: convex and rising, so that
     Newton's steps from above fall to it."""
-    points = (-offsets / slopes[:, None]).min(axis=0)
+    points: Floats = (-offsets / slopes[:, None]).min(axis=0)
     for _ in range(_NEWTON_STEPS):
         terms = offsets + slopes[:, None] * points
         peak = terms.max(axis=0)

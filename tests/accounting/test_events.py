@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dp_accounting.dp_event import NonPrivateDpEvent
 from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
 from scipy import stats
 
@@ -18,7 +19,9 @@ from subjectdp.accounting.events import (
     MixtureSteps,
     Shift,
     Told,
+    Turned,
     dp_event,
+    known_coin,
     merged,
     participation,
     sampled_gaussian,
@@ -26,6 +29,7 @@ from subjectdp.accounting.events import (
     unit_shift,
 )
 from subjectdp.accounting.mixture_pld import _fast_loss, composed, convolved, epsilon_at, mixture_pld
+from subjectdp.errors import PrivacyError
 from subjectdp.plan.plan import Clipping
 
 
@@ -44,6 +48,15 @@ def test_participation_of_fixed_batches_by_enumeration() -> None:
         chance[sum(item < k for item in drawn)] += 1
     expected = [count / math.comb(items, batch) for count in chance]
     assert participation(FIXED, batch / items, k, items) == pytest.approx(expected)
+
+
+def test_participation_where_a_silo_has_a_hundred_million_items() -> None:
+    """Against whole numbers: P(2 of 40 items are among 1,000)."""
+    items, batch, k = 10**8, 1000, 40
+    ways = math.prod(range(items - k - batch + 3, items - batch + 1))  # that the 38 others are left out
+    chance = math.comb(k, 2) * batch * (batch - 1) * ways / math.prod(range(items - k + 1, items + 1))
+    assert participation(FIXED, batch / items, k, items)[2] == pytest.approx(chance, rel=1e-12)
+    assert sum(unit_shift(Clipping.PER_ITEM, SUBJECT, FIXED, batch / items, k, items).probabilities) == pytest.approx(1)
 
 
 def test_subject_sampling_probability() -> None:
@@ -133,12 +146,22 @@ def test_convolution_by_enumeration() -> None:
     assert total.probabilities == pytest.approx((0.35, 0.7 * 0.3 + 0.3 * 0.5, 0.7 * 0.2 + 0.3 * 0.3, 0.06))
 
 
+def test_masses_that_are_no_numbers_have_no_epsilon() -> None:
+    masses = DensePLDPmf(1e-3, 0, np.array([0.5, np.nan]), 0.0, True)
+    assert epsilon_at(pld.PrivacyLossDistribution(masses), 1e-5) == math.inf
+
+
+def test_shifts_on_a_coin_do_not_add_up() -> None:
+    for coin in (Turned.by(0.5, 2.0), known_coin(sampled_gaussian(0.5))):
+        with pytest.raises(PrivacyError, match="a sum of shifts that rest on a coin"):
+            sampled_gaussian(0.5).convolve(coin)
+
+
 def test_trimming_moves_mass_upwards() -> None:
-    shift = Shift.of(range(6), (0.9, 0.1 - 1e-20 - 2e-21 - 5e-22, 1e-20, 2e-21, 3e-22, 2e-22))
-    trimmed = shift.trimmed()
-    assert trimmed.sensitivities == (0, 1, 5)
-    assert sum(trimmed.probabilities) == pytest.approx(1.0)
-    assert trimmed.probabilities[-1] == pytest.approx(1e-20 + 2e-21 + 5e-22, rel=1e-6)
+    shift = Shift.of(range(6), (0.9, 0.1, 1e-26, 2e-27, 3e-28, 2e-28))
+    assert shift.sensitivities == (0, 1, 5)
+    assert sum(shift.probabilities) == pytest.approx(1.0)
+    assert shift.probabilities[-1] == pytest.approx(1e-26 + 2e-27 + 5e-28, rel=1e-6)
 
 
 @pytest.mark.parametrize("adds", [True, False])

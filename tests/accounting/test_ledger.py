@@ -76,6 +76,21 @@ def test_runs_of_one_seed_share_their_coins() -> None:
     assert together > composed_epsilon(entries(sampled(), sampled(2.4)), ITEM, False, DELTA)
 
 
+def test_runs_of_one_seed_are_one_run_at_each_silo() -> None:
+    """The third silo has the least noise of all runs together, and in none the worst of its respects."""
+
+    def run(*noise: float) -> PrivacyPlan:
+        base = sampled(silos=3)
+        silos = (
+            replace(silo, noise_multiplier=sigma, sampling_probability=q, max_items_per_subject=cap)
+            for silo, sigma, q, cap in zip(base.silos, noise, (0.04, 0.02, 0.02), (1, 8, 1), strict=True)
+        )
+        return replace(base, silos=tuple(silos), silos_per_subject=1)
+
+    together = composed_epsilon(entries(run(1, 9, 1), run(9, 1, 1), seeds="seed 0", partition="p"), ITEM, False, DELTA)
+    assert together == pytest.approx(unit_epsilon(sampled(0.5**0.5, q=0.02), ITEM, False), rel=1e-9)
+
+
 @pytest.mark.parametrize("other", [sampled(q=0.03), sampled(k=4)])
 def test_runs_of_one_seed_that_sample_differently_have_no_epsilon(other: PrivacyPlan) -> None:
     with pytest.raises(PrivacyError, match="run-0, run-1 share draws of one seed"):

@@ -14,7 +14,7 @@ from scipy import stats
 from accounting.plans import HIGRAD_V1, JOINT, LOCAL_ITEM, RELEASE, SOUND, SUBJECT, facts, plan, settings, sound
 from subjectdp.accounting import worst_case_silos
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import Joined, MixtureSteps, Shift, merged
+from subjectdp.accounting.events import Joined, MixtureSteps, Shift, merged, sampled_gaussian
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import silo_loss, unit_epsilon, unit_losses
 from subjectdp.accounting.worst_case_silos import SiloRun
@@ -151,6 +151,19 @@ def test_a_place_is_as_bad_as_every_silo_that_may_take_it() -> None:
     whole = replace(whole, silos=tuple(replace(silo, max_items_per_subject=1) for silo in whole.silos))
     worst = brute_force(whole, 2)
     assert worst * (1 - 1e-4) <= unit_epsilon(whole, SUBJECT, every_silo=True) <= 1.3 * worst
+
+
+def test_a_silo_dominates_another_in_both_directions_or_not_at_all() -> None:
+    """Where the unit is there, sampling under less noise is worse. Where it is not, whole batches leave more (8e-5)."""
+    often, always = (SiloRun(silo, 1) for silo in unequal([(0.6, 50, 1.0), (1.0, 30, 1.5)], 2).silos)
+
+    def run(silo: SiloRun) -> MixtureSteps:
+        each = silo.schedule
+        return MixtureSteps(each.noise_multiplier, sampled_gaussian(each.sampling_probability), each.steps_per_round)
+
+    losses = worst_case_silos._Losses(run, [often, always], 1e-3)
+    assert not losses.dominates(often, always)
+    assert not losses.dominates(always, often)
 
 
 INTEGERS = {"noise_distribution": NoiseDistribution.SKELLAM, "accountant": "rdp_integer"}

@@ -45,6 +45,13 @@ def test_without_a_cap_the_worst_person_counts_and_no_invented_one() -> None:
     assert found.epsilon == pytest.approx(worst, rel=1e-3)
 
 
+def test_a_silo_of_billions_of_items_without_a_cap_has_an_epsilon_for_an_item_alone() -> None:
+    sizes = subjectdp.SiloSizes(("h",), (2 * 10**9,))
+    found = subjectdp.account("local_item_dp", sizes, subjectdp.Schedule(rounds=3, steps=1, batch_size=1000), 2.0)
+    assert found.item.epsilon is not None
+    assert found.subject.epsilon is None and "at most 1,000,000, by a cap" in str(found)
+
+
 def test_a_number_of_silos_that_was_read_is_conditional_and_a_stated_one_is_not() -> None:
     table = {(f"p{n}", f"h{(n + j) % 4}"): 2 for n in range(40) for j in range(2)}
     capped = replace(SCHEDULE, max_items_per_subject=2)

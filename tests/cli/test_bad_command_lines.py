@@ -70,6 +70,7 @@ CASES: list[tuple[str, list[str]]] = [
     (f"{FIXED} --sampling-probability 1e-8", ["the sampling probability to be at least 1e-07, got 1e-08"]),
     (f"account --algorithm local_item_dp {PLAN} --silos 1000000", ["--silos to be at most 32767"]),
     (f"account --algorithm user_ldp {PLAN} --max-items-per-subject 1000000", ["to be at most 100000"]),
+    (f"account --algorithm local_item_dp {PLAN} --by-person", ["Expected --max-items-per-subject to be given"]),
     ("account --algorithm local_item_dp --rounds 1000000000 --steps-per-round 1 --sampling-probability 0.1",
      ["local steps of a silo in all rounds to be at most 100,000,000, got 1000000000"]),
     (f"account --algorithm subject_release --trust secure_aggregation --silos 3 --colluding-silos 5 {PLAN}",

@@ -7,10 +7,9 @@ from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from subjectdp.accounting import gaussian, renyi
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, single_steps
+from subjectdp.accounting.events import PrivacyLoss, Shift, single_steps
 from subjectdp.accounting.mixture_pld import composed, epsilon_at, largest_loss, step_pld
 from subjectdp.errors import expected, unknown
 from subjectdp.plan.plan import Accountant
@@ -24,7 +23,6 @@ _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against �
 _RELATIVE_GRID = 2e-5
 _WORTH_TRUNCATING = 50.0  # Rényi bounds above it are tried without the far tails
 _TAIL_SHARE = 1e-3  # of δ, charged for the far tails of a step's shift: a grid for them would be a coarse one
-_MANY_ATOMS = 64  # from here on bounds on many losses are worth it too
 _POINTS_A_SPREAD = 20.0  # grid points for each standard deviation of one step's loss, for an ε of thousands
 _WINDOW = 25.0  # standard deviations that a composed loss is kept over
 _MOST_POINTS = 2**19  # of its grid
@@ -127,30 +125,25 @@ def pld_epsilon(loss: PrivacyLoss, delta: float, grid: float = 1e-4) -> float:
     """ε at δ by privacy loss distributions on a grid; infinite where quotients of masses leave the range of floats."""
     if grid > _WIDEST_GRID:
         return math.inf
-    steps = [(_step_pld(part.noise_multiplier, part.shift, grid), part.steps) for part in loss]
-    return epsilon_at(composed(steps), delta)
+    return epsilon_at(loss_distribution(loss, grid), delta)
+
+
+def loss_distribution(loss: PrivacyLoss, grid: float) -> Any:
+    """dp-accounting's PrivacyLossDistribution of a composition."""
+    return composed([(_step_pld(part.noise_multiplier, part.shift, grid), part.steps) for part in loss])
 
 
 def coarse_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
     """An upper bound on ε of each of many losses that share parts, by privacy loss distributions on one coarse grid."""
     grid = _COARSER * comparing_grid(max(losses, key=gaussian.clt_mu))
 
-    @cache
-    def run(part: MixtureSteps) -> Any:
-        return composed([(step_pld(part.noise_multiplier, part.shift, grid), part.steps)])
-
+    run = cache(lambda part: loss_distribution((part,), grid))
     return [epsilon_at(composed([(run(part), 1) for part in loss]), delta) for loss in losses]
 
 
 def comparing_grid(loss: PrivacyLoss) -> float:
     """A grid width at which the losses of silos are compared: coarse, and not too fine for ε in the thousands."""
     return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), _WINDOW * _total_spread(loss) / _COMPARED_POINTS)
-
-
-def loss_masses(part: MixtureSteps, grid: float) -> tuple[int, NDArray[np.float64]]:
-    """First grid point and masses of a part's loss if the unit is there; infinite losses count as one above all."""
-    dense = composed([(_step_pld(part.noise_multiplier, part.shift, grid), part.steps)])._pmf_remove.to_dense_pmf()
-    return int(dense._lower_loss), np.append(dense._probs, dense._infinity_mass)
 
 
 def truncated_shift(shift: Shift, tail: float) -> tuple[Shift, float]:
@@ -188,13 +181,10 @@ def truncated_tail_bound(
 def truncated_tail_bounds(
     losses: Sequence[PrivacyLoss], delta: float, bounds: Callable[[list[PrivacyLoss], float], list[float]]
 ) -> list[float]:
-    """``bounds`` at δ of many losses, of which those with many atoms are truncated at a small share of δ."""
+    """``bounds`` at δ of many losses, truncated at a small share of δ; a loss of tails alone stays as it is."""
     missed = _TAIL_SHARE * delta
-
-    def shorter(loss: PrivacyLoss) -> PrivacyLoss:
-        if max(len(part.shift.sensitivities) for part in loss) <= _MANY_ATOMS:
-            return loss
-        parts, _ = truncated(loss, missed)
-        return parts if all(part.shift.sensitivities[-1] > 0 for part in parts) else loss
-
-    return [bound - math.log1p(-missed) for bound in bounds([shorter(loss) for loss in losses], delta - missed)]
+    shorter = [truncated(loss, missed)[0] for loss in losses]
+    some = [
+        a if all(part.shift.sensitivities[-1] > 0 for part in a) else b for a, b in zip(shorter, losses, strict=True)
+    ]
+    return [bound - math.log1p(-missed) for bound in bounds(some, delta - missed)]

@@ -44,7 +44,9 @@ from subjectdp.plan.plan import Clipping, NoiseDistribution, PrivacyUnit, Sampli
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
-_TAIL = 1e-18  # probability mass that may be moved up to the largest sensitivity
+_TAIL = 1e-24  # probability that may be moved up to the largest sensitivity: of 1e8 steps' a thousandth of δ = 1e-12
+
+MOST_ITEMS = 1_000_000  # of a subject at a silo whose counts are told apart: beyond, its ε is in the billions
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Shift:
 
     @classmethod
     def of(cls, sensitivities: Iterable[float], probabilities: Iterable[float]) -> Shift:
-        """Sorts the atoms, merges equal ones, drops those of probability 0 and normalises the sum to exactly 1.
+        """Sorts the atoms, merges equal ones, drops those of probability 0 and normalises the sum to exactly 1. The
+        upper tail's mass moves to the largest sensitivity: fewer atoms, and never a smaller ε.
         Raises PrivacyError when a probability or sensitivity is negative or the sum is not one."""
         mass: dict[float, float] = {}
         for value, probability in zip(sensitivities, probabilities, strict=True):
@@ -66,24 +69,21 @@ class Shift:
         total = sum(mass.values())
         if abs(total - 1.0) > 1e-9:
             raise expected("sum of the sampling probabilities", total, "1", PrivacyError)
-        kept = sorted((value, p / total) for value, p in mass.items() if p > 0)
-        return cls(tuple(value for value, _ in kept), tuple(p for _, p in kept))
+        values, masses = zip(*sorted((value, p / total) for value, p in mass.items() if p > 0), strict=True)
+        above = np.cumsum(masses[::-1])[::-1]
+        keep = int(np.searchsorted(-above, -_TAIL, side="right"))  # atoms whose upper mass exceeds the tail
+        if keep < len(values) - 1:
+            values, masses = (*values[:keep], values[-1]), (*masses[:keep], float(above[keep]))
+        return cls(values, masses)
 
     def convolve(self, other: Shift) -> Shift:
-        """The distribution of the sum of two independent shifts, trimmed (a subject at two silos, one joint noise)."""
+        """The distribution of the sum of two independent shifts (a subject at two silos, one joint noise).
+        PrivacyError for those on a coin: the sum of their atoms is no bound for them."""
+        if type(self) is not Shift or type(other) is not Shift:
+            raise PrivacyError("No bound is known for a sum of shifts that rest on a coin.")
         values = [value + further for value in self.sensitivities for further in other.sensitivities]
         masses = [probability * further for probability in self.probabilities for further in other.probabilities]
-        return Shift.of(values, masses).trimmed()
-
-    def trimmed(self) -> Shift:
-        """Moves the upper tail's mass to the largest sensitivity: fewer atoms, and never a smaller ε."""
-        probabilities = np.asarray(self.probabilities)
-        above = np.cumsum(probabilities[::-1])[::-1]
-        keep = int(np.searchsorted(-above, -_TAIL, side="right"))  # atoms whose upper mass exceeds the tail
-        if keep >= len(probabilities) - 1:
-            return self
-        values = (*self.sensitivities[:keep], self.sensitivities[-1])
-        return Shift.of(values, (*self.probabilities[:keep], float(above[keep])))
+        return Shift.of(values, masses)
 
 
 def sampled_gaussian(sampling_probability: float, sensitivity: float = 1.0) -> Shift:
@@ -177,13 +177,23 @@ def subject_sampling_probability(sampling_probability: float, items: int | float
 
 
 def participation(sampling: SamplingMethod, q: float, k: int, items: int) -> list[float]:
-    """P(j of a unit's ``k`` items are in the batch), j = 0..k: binomial, or hypergeometric for a fixed size q·items."""
-    from scipy import stats
-
-    counts = np.arange(k + 1)
+    """P(j of a unit's ``k`` items are in the batch), j = 0..k: binomial, or hypergeometric for a fixed size q·items.
+    Each is right to 1e-12 of itself, and so is what it adds to ε: none is rounded at the cost of another."""
+    if k > MOST_ITEMS:
+        raise expected("items of a subject at a silo", k, f"at most {MOST_ITEMS:,}, by a cap", PrivacyError)
     if sampling is SamplingMethod.POISSON:
-        return [float(p) for p in stats.binom.pmf(counts, k, q)]
-    return [float(p) for p in stats.hypergeom.pmf(counts, items, min(k, items), fixed_batch_size(q, items))]
+        from scipy import stats
+
+        return [float(p) for p in stats.binom.pmf(np.arange(k + 1), k, q)]
+    batch, own = fixed_batch_size(q, items), min(k, items)
+    others = items - own
+    counts = np.arange(max(0, batch - others), min(own, batch) + 1.0)  # those that may be
+    before = counts[:-1]  # p_(j+1)/p_j: scipy's law is off by 1e-8 of itself where a silo has 1e8 items
+    ratios = (own - before) * (batch - before) / ((before + 1) * (others - batch + before + 1))
+    logs = np.cumsum(np.append(0.0, np.log(ratios)))
+    masses = np.zeros(k + 1)
+    masses[counts.astype(int)] = np.exp(logs - logs.max())
+    return [float(p) for p in masses / masses.sum()]
 
 
 def fixed_batch_size(q: float, items: int) -> int:
@@ -234,10 +244,8 @@ def unit_shift(clipping: Clipping, unit: PrivacyUnit, sampling: SamplingMethod, 
     # in the same digits as a claim's loss, so that both are accounted once
     if own == 1 and sampling is SamplingMethod.POISSON:
         return sampled_gaussian(q, _moved(clipping, sampling, unit, 1, k))
-    weights = participation(sampling, q, own, items)
-    # the mass that rounding lost belongs to the largest value, so that ε is never too small
-    weights[-1] = max(0.0, weights[-1] + (1.0 - float(np.sum(weights))))
-    return Shift.of((_moved(clipping, sampling, unit, j, k) for j in range(own + 1)), weights).trimmed()
+    moved = (_moved(clipping, sampling, unit, j, k) for j in range(own + 1))
+    return Shift.of(moved, participation(sampling, q, own, items))
 
 
 def update_shift(unit: PrivacyUnit, sampling: SamplingMethod, q: float, k: int, items: int, local_steps: int) -> Shift:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from subjectdp.accounting import published, sound
-from subjectdp.accounting.events import PrivacyLoss, Told, with_noise
+from subjectdp.accounting.events import MOST_ITEMS, PrivacyLoss, Told, with_noise
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.subject_weights import reach
 from subjectdp.plan import rules
@@ -77,6 +77,9 @@ def _of_size(plan: PrivacyPlan) -> PrivacyPlan:
         return plan
     if (steps := plan.rounds * max(silo.steps_per_round for silo in plan.silos)) > _MOST_STEPS:
         raise expected("local steps of a silo in all rounds", steps, f"at most {_MOST_STEPS:,}", PrivacyError)
+    most = max(silo.max_items_per_subject for silo in plan.silos)
+    if plan.mechanism.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH and most > MOST_ITEMS:
+        raise expected("items of a subject at a silo", most, f"at most {MOST_ITEMS:,}, by a cap", PrivacyError)
     if (rarest := min(silo.sampling_probability for silo in plan.silos)) < _RAREST:
         raise expected("the sampling probability", rarest, f"at least {_RAREST:g}", PrivacyError)
     return plan

@@ -1,7 +1,7 @@
 """Privacy loss distributions of mixtures of Gaussians, without dp-accounting's loops in Python.
 
 Hand-written because these loops take nearly all of the time (to be offered upstream). The inverse of the loss comes
-from a table and Newton steps. The connect-the-dots discretisation and its pessimistic rounding are dp-accounting's
+from Newton's steps. The connect-the-dots discretisation and its pessimistic rounding are dp-accounting's
 formulas on arrays, and its numbers to the last digit (a test).
 """
 
@@ -19,11 +19,11 @@ from subjectdp.accounting.events import Joined, Shift, Told, Turned
 
 Floats = NDArray[np.float64]
 
-_TABLE = 1 << 11
-_NEWTON_STEPS = 3
-_TURNED_STEPS = 8
+_NEWTON_STEPS = 60  # at most
+_NEAR = 1e-9  # a step this small against the outcome has found it: δ's error is of the second order
 _TERMS = 1 << 16  # atoms times points at a time: they stay in the processor's cache
 _FAR = 10.0  # standard deviations; the mass beyond counts as an infinite loss
+_SIDES = ("_pmf_remove", "_pmf_add")
 _RARE = 1e-10  # below, 1 - (1 - p) is no longer p, which dp-accounting's range of losses rests on
 
 
@@ -52,18 +52,36 @@ def step_pld(sigma: float, shift: Shift, grid: float) -> Any:
     return mixture_pld(sigma, shift, grid)
 
 
+Sides = tuple[int, list[Floats], list[float]]  # first grid point, then masses from it on and infinite mass of each run
+
+
+def _side(runs: Sequence[Any], name: str) -> Sides:
+    """The losses of runs in one direction, on the same points of their grid."""
+    dense = [getattr(run, name).to_dense_pmf() for run in runs]
+    low = min(pmf._lower_loss for pmf in dense)
+    size = max(pmf._lower_loss + len(pmf._probs) for pmf in dense) - low
+    masses = [np.pad(p._probs, (p._lower_loss - low, size - len(p._probs) - p._lower_loss + low)) for p in dense]
+    return low, masses, [pmf._infinity_mass for pmf in dense]
+
+
 def _combined(runs: list[Any], grid: float, combine: Callable[[list[Floats], list[float]], Any]) -> Any:
     """A distribution whose sides have the (masses, infinite mass) that ``combine`` makes of those of the runs."""
     sides = []
-    for name in ("_pmf_remove", "_pmf_add"):
-        dense = [getattr(run, name).to_dense_pmf() for run in runs]
-        low = min(pmf._lower_loss for pmf in dense)
-        masses = [np.pad(pmf._probs, (pmf._lower_loss - low, 0)) for pmf in dense]
-        size = max(len(each) for each in masses)
-        masses = [np.pad(each, (0, size - len(each))) for each in masses]
-        combined, infinite = combine(masses, [pmf._infinity_mass for pmf in dense])
-        sides.append(_dp().pld_pmf.DensePLDPmf(grid, low, combined, infinite, True))
+    for name in _SIDES:
+        low, masses, infinite = _side(runs, name)
+        combined, beyond = combine(masses, infinite)
+        sides.append(_dp().pld_pmf.DensePLDPmf(grid, low, combined, beyond, True))
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
+
+
+def excess(worse: Any, better: Any, grid: float) -> float:
+    """By how much δ of ``better`` is above that of ``worse`` at most, at any ε, below 0 too, in either direction."""
+    largest = 0.0
+    for name in _SIDES:
+        _, masses, infinite = _side([worse, better], name)
+        first, second = (hockey_sticks(each, grid) + beyond for each, beyond in zip(masses, infinite, strict=True))
+        largest = max(largest, float(np.max(second - first)))
+    return largest
 
 
 def _mixed(parts: list[tuple[float, Any]], grid: float) -> Any:
@@ -118,21 +136,33 @@ def largest_loss(sigma: float, shift: Shift) -> float:
 def turned_deltas(epsilons: Floats, sigma: float, q: float, moved: float) -> Floats:
     """h(e^ε) of ``events.Turned`` for ascending ε ≥ 0.
 
-    The outcome c below which N(0) exceeds the mixture solves y(c) = log(((1-q)(α-1)/q) e^((2c-1)/2σ²) +
-    α e^((2bc-b²)/2σ²)) = 0. y is convex and rises, so that Newton's steps from above fall to c.
+    The outcome c below which N(0) exceeds the mixture solves log(((1-q)(α-1)/q) e^((2c-1)/2σ²) +
+    α e^((2bc-b²)/2σ²)) = 0.
     """
     with np.errstate(divide="ignore"):
         rise = epsilons + np.log(-np.expm1(-epsilons))  # log(α - 1)
-    offsets = np.stack([math.log((1 - q) / q) + rise, epsilons])
-    reaches = np.array([[1.0], [moved]])
-    points = (reaches / 2 - offsets * sigma**2 / reaches).min(axis=0)
-    for _ in range(_TURNED_STEPS):
-        terms = offsets + (reaches * points - reaches**2 / 2) / sigma**2
-        heights = np.logaddexp(*terms)
-        points = points - heights * sigma**2 / (reaches * np.exp(terms - heights)).sum(axis=0)
+    offsets, reaches = np.stack([math.log((1 - q) / q) + rise, epsilons]), np.array([1.0, moved])
+    points = _roots(offsets - reaches[:, None] ** 2 / (2 * sigma**2), reaches / sigma**2)
     kept = q * special.ndtr(points / sigma)
-    lost = np.exp(math.log(q) + offsets + special.log_ndtr((points - reaches) / sigma)).sum(axis=0)
+    lost = np.exp(math.log(q) + offsets + special.log_ndtr((points - reaches[:, None]) / sigma)).sum(axis=0)
     return np.maximum.accumulate(np.clip(kept - lost, 0, 1)[::-1])[::-1]
+
+
+def _roots(offsets: Floats, slopes: Floats) -> Floats:
+    """x with log Σ_i e^(a_i + b_i x) = 0 for each column a of ``offsets``, all b_i > 0: convex and rising, so that
+    Newton's steps from above fall to it."""
+    points: Floats = (-offsets / slopes[:, None]).min(axis=0)
+    for _ in range(_NEWTON_STEPS):
+        terms = offsets + slopes[:, None] * points
+        peak = terms.max(axis=0)
+        np.exp(np.subtract(terms, peak, out=terms), out=terms)
+        total = terms.sum(axis=0)
+        # a matrix product would start a thread for each core, which wait for those of other processes
+        falls = (peak + np.log(total)) * total / np.einsum("i,ij->j", slopes, terms)
+        points = points - falls
+        if not (falls > _NEAR * np.abs(points)).any():
+            break
+    return points
 
 
 def mixture_pld(sigma: float, shift: Shift, grid: float) -> Any:
@@ -204,49 +234,15 @@ def _fast_loss() -> Any:
             self, privacy_losses: Floats, bounds: tuple[float, float], precision: float = 1e-6
         ) -> Floats:
             sign = 1.0 if self.adjacency_type == mechanism.AdjacencyType.ADD else -1.0
-            offsets = np.asarray(self._precompute_privacy_loss_constants)
-            line = _LogSum(offsets, sign * self.sensitivities / self._variance)
-            return line.inverse(-sign * np.asarray(privacy_losses, dtype=np.float64), bounds)
+            offsets, values = np.asarray(self._precompute_privacy_loss_constants), -sign * np.asarray(privacy_losses)
+            moving = self.sensitivities > 0
+            if not moving.all():
+                values = values + np.log(-np.expm1(offsets[~moving] - values))  # log(e^value - p_0)
+            offsets, slopes = offsets[moving, None], self.sensitivities[moving] / self._variance
+            parts = np.array_split(values, 1 + len(values) * len(slopes) // _TERMS)
+            return np.clip(sign * np.concatenate([_roots(offsets - part, slopes) for part in parts]), *bounds)
 
     return FastMixtureLoss
-
-
-class _LogSum:
-    """y(x) = log Σ_i exp(a_i + b_i x), monotone because all b_i have the same sign."""
-
-    def __init__(self, offsets: Floats, slopes: Floats) -> None:
-        self.offsets, self.slopes = offsets, slopes
-
-    def value_and_slope(self, points: Floats) -> tuple[Floats, Floats]:
-        terms = self.offsets[:, None] + self.slopes[:, None] * points
-        peak = terms.max(axis=0)
-        np.subtract(terms, peak, out=terms)
-        np.exp(terms, out=terms)
-        total = terms.sum(axis=0)
-        # a matrix product would start a thread for each core, which wait for those of other processes
-        return peak + np.log(total), np.einsum("i,ij->j", self.slopes, terms) / total
-
-    def inverse(self, values: Floats, bounds: tuple[float, float]) -> Floats:
-        """x with y(x) = value, inside ``bounds``: from a table, then Newton steps kept between two of its points."""
-        table, count = np.linspace(bounds[0], bounds[1], _TABLE), len(self.offsets)
-        parts = np.array_split(table, 1 + _TABLE * count // _TERMS)
-        heights = np.concatenate([self.value_and_slope(part)[0] for part in parts])
-        if self.slopes.sum() < 0:
-            table, heights = table[::-1], heights[::-1]
-        result = np.empty_like(values)
-        for part, found in zip(
-            *(np.array_split(x, 1 + len(values) * count // _TERMS) for x in (values, result)), strict=True
-        ):
-            index = np.clip(np.searchsorted(heights, part), 1, _TABLE - 1)
-            low, high = np.sort([table[index - 1], table[index]], axis=0)
-            points = np.interp(part, heights, table)
-            for _ in range(_NEWTON_STEPS):
-                at, slopes = self.value_and_slope(points)
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    step = np.where(slopes != 0, (part - at) / slopes, 0.0)
-                points = np.clip(points + step, low, high)
-            found[:] = points
-        return result
 
 
 _ORDERS = 6  # of Chernoff's bound, each twice the one before; more would weigh the transforms' rounding
@@ -266,7 +262,7 @@ def composed(runs: Sequence[tuple[Any, int]]) -> Any:
         lowest, first = low + sum(part._lower_loss * times for part, times in parts), parts[0][0]
         return type(first)(first._discretization, lowest, masses, infinite, first._pessimistic_estimate)
 
-    sides = map(side, ("_pmf_remove",) if all(step._symmetric for step, _ in runs) else ("_pmf_remove", "_pmf_add"))
+    sides = map(side, _SIDES[:1] if all(step._symmetric for step, _ in runs) else _SIDES)
     return _dp().privacy_loss_distribution.PrivacyLossDistribution(*sides)
 
 
@@ -275,7 +271,7 @@ def epsilon_at(composed: Any, delta: float) -> float:
     Solves δ(ε) = Σ of (1 - e^(ε - loss)) p over the losses above ε, and the infinite one, for the smallest ε ≥ 0."""
 
     def solved(side: Any) -> float:
-        if side._infinity_mass > delta:
+        if side._infinity_mass > delta or not math.isfinite(side._probs.sum()):  # the powers of a spectrum may overflow
             return math.inf
         masses, width = side._probs[::-1], side._discretization
         steps = np.full(len(masses), -width)
@@ -295,8 +291,7 @@ def epsilon_at(composed: Any, delta: float) -> float:
         last = int(np.argmax(reached)) if reached.any() else len(losses)
         return 0.0 if above[last] <= shrunk[last] + delta else float(solutions[last])
 
-    sides = [composed._pmf_remove] if composed._symmetric else [composed._pmf_remove, composed._pmf_add]
-    return max(solved(side.to_dense_pmf()) for side in sides)
+    return max(solved(getattr(composed, name).to_dense_pmf()) for name in _SIDES[: 1 if composed._symmetric else 2])
 
 
 def hockey_sticks(masses: Floats, grid: float) -> Floats:

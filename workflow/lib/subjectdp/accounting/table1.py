@@ -90,7 +90,7 @@ def cancelled_noise_epsilon(parties: int, steps: int, q: float, sigma: float, de
     N(0, σ²(S+N-1)) against the same plus Binomial(S, q), in units of C."""
     counts = range(steps + 1)
     masses = stats.binom.pmf(counts, steps, q)
-    shift = Shift.of([float(count) for count in counts], (masses / masses.sum()).tolist()).trimmed()
+    shift = Shift.of([float(count) for count in counts], (masses / masses.sum()).tolist())
     return epsilon_of((MixtureSteps(sigma * math.sqrt(steps + parties - 1), shift, 1),), delta)
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from subjectdp.accounting.epsilon import comparing_grid, loss_masses
+from subjectdp.accounting.epsilon import comparing_grid, loss_distribution
 from subjectdp.accounting.events import Joined, MixtureSteps, PrivacyLoss, merged
 from subjectdp.accounting.gaussian import clt_mu
-from subjectdp.accounting.mixture_pld import hockey_sticks
+from subjectdp.accounting.mixture_pld import excess
 from subjectdp.plan.plan import SiloSchedule
 
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
@@ -188,12 +188,13 @@ class _Losses:
 
     Between two points of the grid δ is linear in e^ε for both silos. A silo is dominated whose δ is larger nowhere, but
     for a part of the δ that ε is asked for (``_TOLERATED``, all exchanges together): less than rounding losses up adds.
+    Both directions are compared: what is tolerated at -ε in one of them would be e^ε times as much at ε in the other.
     """
 
     def __init__(self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float | None) -> None:
         self._run, self._tolerated = run, None if delta is None else _TOLERATED * delta
         self._grid = max(comparing_grid((run(silo),)) for silo in set(silos))
-        self._masses = cache(lambda silo: loss_masses(run(silo), self._grid))
+        self._losses = cache(lambda silo: loss_distribution((run(silo),), self._grid))
 
     def size(self, silo: SiloRun) -> float:
         """The variance of its loss in the central limit."""
@@ -204,13 +205,7 @@ class _Losses:
         in_every_respect = _dominates(worse, better)
         if in_every_respect or self._tolerated is None:
             return in_every_respect
-        (low, first), (other, second) = self._masses(worse), self._masses(better)
-        start, end = min(low, other), max(low + len(first), other + len(second))
-        deltas = [
-            hockey_sticks(np.pad(masses, (at - start, end - at - len(masses))), self._grid)
-            for at, masses in ((low, first), (other, second))
-        ]
-        return bool(np.all(deltas[1] <= deltas[0] + self._tolerated))
+        return excess(self._losses(worse), self._losses(better), self._grid) <= self._tolerated
 
 
 def _rounded_up(silos: Sequence[SiloRun]) -> list[SiloRun]:

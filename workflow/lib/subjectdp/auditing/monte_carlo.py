@@ -95,7 +95,8 @@ def _score(plan: PrivacyPlan, unit: PrivacyUnit, summed: int) -> LikelihoodRatio
 @cache
 def _sum_of(step: MixtureSteps, count: int) -> MixtureSteps:
     """The pair of the sum of ``count`` releases: noise of √count times σ, and the sum of the shifts."""
-    shift = reduce(Shift.convolve, [step.shift] * count)
+    plain = Shift(step.shift.sensitivities, step.shift.probabilities)  # a score, no bound: of a coin the atoms
+    shift = reduce(Shift.convolve, [plain] * count)
     return replace(step, noise_multiplier=math.sqrt(count) * step.noise_multiplier, shift=shift)
 
 

@@ -249,8 +249,8 @@ def _missing(chosen: Mechanism | None, options: argparse.Namespace) -> Iterator[
     if not listed and options.epochs == 1 and not (chosen is not None and chosen.one_step_per_round):
         names.append("steps_per_round")
     if chosen is not None:
-        subject = PrivacyUnit.SUBJECT in (chosen.claimed_unit, options.unit) and not chosen.samples_subjects
-        if _needs_cap(chosen, options) if listed else subject:
+        subject = PrivacyUnit.SUBJECT in (chosen.claimed_unit, options.unit) or options.by_person
+        if _needs_cap(chosen, options) if listed else subject and not chosen.samples_subjects:
             names.append("max_items_per_subject")
         central = chosen.trust is TrustModel.CENTRAL and chosen.noise_rule is NoiseRule.GROUP_SIZE_IN_BATCH
         if not listed and (central or options.sampling == SamplingMethod.FIXED_BATCH_SIZE):

@@ -180,6 +180,18 @@ def hardest(outputs: Tensor, targets: Tensor) -> Tensor:
     return losses if len(losses) <= 10 else losses * (losses >= losses.topk(10).values[-1])
 
 
+@pytest.mark.parametrize("draw", [torch.randn_like, torch.rand_like, lambda x: torch.randint(3, (len(x), 1))])
+def test_what_draws_may_not_depend_on_the_number_of_items(draw: Callable[[Tensor], Tensor]) -> None:
+    apart = Loop(Code(lambda m, x: m.head(x + 0.1 * draw(x)), head=nn.Linear(6, 3)))
+    apart.step()
+    sized = Loop(Code(lambda m, x: m.head((x + 0.1 * draw(x)) * len(x)), head=nn.Linear(6, 3)))
+    own = partial(nn.functional.cross_entropy, reduction="none")
+    compared = Loop(criterion=lambda x, y: own(x + 0.1 * draw(x), y) * len(x))
+    for each in (sized, compared):
+        with pytest.raises(ModelError, match="treat items one by one"):
+            each.step()
+
+
 @pytest.mark.parametrize(
     ("kind", "criterion"),
     [

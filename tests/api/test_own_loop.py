@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import random
 import warnings
 from collections import UserDict
 from collections.abc import Callable, Iterator
@@ -791,9 +792,10 @@ def test_a_list_that_logs_is_one_thing_that_changes(monkeypatch: pytest.MonkeyPa
     assert 5 <= len(tried) <= 8
 
 
-def test_a_coin_for_the_batch_is_no_mixing() -> None:
+@pytest.mark.parametrize("coin", [lambda: float(torch.rand(())), random.random])
+def test_a_coin_for_the_batch_is_no_mixing(coin: Callable[[], float]) -> None:
     def either(out: Tensor, wanted: Tensor) -> Tensor:
-        smooth = 0.1 if float(torch.rand(())) < 0.5 else 0.0
+        smooth = 0.1 if coin() < 0.5 else 0.0
         return nn.functional.cross_entropy(out, wanted, reduction="none", label_smoothing=smooth)
 
     for _ in range(4):

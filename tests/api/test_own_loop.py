@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import random
 import warnings
 from collections import UserDict
 from collections.abc import Callable, Iterator
@@ -178,6 +179,18 @@ def hardest(outputs: Tensor, targets: Tensor) -> Tensor:
     """Losses of the hardest items alone, where there are more than ten."""
     losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
     return losses if len(losses) <= 10 else losses * (losses >= losses.topk(10).values[-1])
+
+
+@pytest.mark.parametrize("draw", [torch.randn_like, torch.rand_like, lambda x: torch.randint(3, (len(x), 1))])
+def test_what_draws_may_not_depend_on_the_number_of_items(draw: Callable[[Tensor], Tensor]) -> None:
+    apart = Loop(Code(lambda m, x: m.head(x + 0.1 * draw(x)), head=nn.Linear(6, 3)))
+    apart.step()
+    sized = Loop(Code(lambda m, x: m.head((x + 0.1 * draw(x)) * len(x)), head=nn.Linear(6, 3)))
+    own = partial(nn.functional.cross_entropy, reduction="none")
+    compared = Loop(criterion=lambda x, y: own(x + 0.1 * draw(x), y) * len(x))
+    for each in (sized, compared):
+        with pytest.raises(ModelError, match="treat items one by one"):
+            each.step()
 
 
 @pytest.mark.parametrize(
@@ -779,9 +792,10 @@ def test_a_list_that_logs_is_one_thing_that_changes(monkeypatch: pytest.MonkeyPa
     assert 5 <= len(tried) <= 8
 
 
-def test_a_coin_for_the_batch_is_no_mixing() -> None:
+@pytest.mark.parametrize("coin", [lambda: float(torch.rand(())), random.random])
+def test_a_coin_for_the_batch_is_no_mixing(coin: Callable[[], float]) -> None:
     def either(out: Tensor, wanted: Tensor) -> Tensor:
-        smooth = 0.1 if float(torch.rand(())) < 0.5 else 0.0
+        smooth = 0.1 if coin() < 0.5 else 0.0
         return nn.functional.cross_entropy(out, wanted, reduction="none", label_smoothing=smooth)
 
     for _ in range(4):

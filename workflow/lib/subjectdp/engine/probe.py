@@ -29,7 +29,7 @@ from subjectdp.engine.clipping import ClippingEngine, ItemLoss
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.generators import States, generators_kept, seed_all
 from subjectdp.engine.layout import Layout, in_words, layout_of, refuse_by_name
-from subjectdp.engine.ragged import tensors_of
+from subjectdp.engine.ragged import DRAWING, tensors_of
 from subjectdp.errors import ModelError
 from subjectdp.io.freed_memory import return_freed_memory
 
@@ -125,7 +125,7 @@ def check_among_few(run: Callable[[Tensor], Tensor], items: int) -> None:
     """A few items by themselves must get what they get among all: of mini-batches of one size alone nobody sees what
     their size changes. ``run`` gives one tensor, else as of :func:`check_others_stay`. Raises ModelError."""
     few = _two_of(items)
-    with generators_kept():
+    with generators_kept(), _DrawsAlike():
         if _draws(lambda: run(few)):
             return
         alone, among = run(few), run(torch.arange(items))[few]
@@ -165,7 +165,7 @@ def _check_gradients(engine: ClippingEngine, inputs: Inputs, targets: Any, item_
     other numbers of them."""
     two = _two_of(number_of(inputs))
     targets = torch.zeros(number_of(inputs), device=engine.flat.vector.device) if targets is None else targets
-    with generators_kept():
+    with generators_kept(), _DropoutOff(), _DrawsAlike():
         model = _without_dropout(copied(engine.flat.model).train(engine.flat.model.training), taken(inputs, two))
         if _draws(lambda: item_loss(call(model, taken(inputs, two)), taken(targets, two))):
             return
@@ -460,6 +460,18 @@ class _DropoutOff(TorchFunctionMode):
             args, kwargs = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args, dict(kwargs)
             kwargs.pop("dropout_p", None)
         return func(*args, **kwargs)
+
+
+class _DrawsAlike(TorchFunctionMode):
+    """Each item draws the same number, however many items there are, and the generators stay as they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") not in DRAWING:
+            return func(*args, **(kwargs or {}))
+        with generators_kept():
+            seed_all()
+            output = func(*args, **(kwargs or {}))
+        return output.fill_(0.5 if output.is_floating_point() else output.flatten()[:1].sum())
 
 
 def _without_dropout(model: nn.Module, inputs: Inputs) -> nn.Module:

@@ -977,6 +977,31 @@ def test_a_loop_may_give_items_in_another_form(form: str, batch_size: int) -> No
     assert loop.engine.steps == 3
 
 
+class Odd(Tensor):
+    """A tensor with a way of its own, as MONAI's."""
+
+    def new_empty(self, *size: Any, **options: Any) -> Any:
+        raise TypeError("size must be given by name")
+
+
+def halves(outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """A number for each item and channel, (B, C, 1, 1), or their mean."""
+    each = (outputs - targets).square().mean((2, 3), keepdim=True)
+    return each if reduction == "none" else each.mean()
+
+
+def test_tensors_of_others_and_losses_of_channels_train(without_noise: None) -> None:
+    pictures, found = INPUTS.view(ITEMS, 1, 2, 3), []
+    for images, criterion in ((pictures.as_subclass(Odd), halves), (pictures, nn.MSELoss())):
+        torch.manual_seed(0)
+        data = DataLoader(TensorDataset(images, pictures), ITEMS)
+        loop = Loop(nn.Conv2d(1, 1, 3, padding=1), data_loader=data, criterion=criterion, settings={"clip_norm": 0.1})
+        assert loop.loader.batch_size == ITEMS
+        loop.step()
+        found.append(loop.vector())
+    assert torch.allclose(*found, atol=1e-6)
+
+
 def test_words_in_rows_train_as_words_of_items(without_noise: None) -> None:
     found = []
     own = partial(nn.functional.cross_entropy, ignore_index=0)

@@ -168,8 +168,8 @@ class SubjectPrivacyEngine(Spending):
             criterion: a loss of torch (its ``reduction`` is replaced), or a function of the module's output and the
                 targets that returns the losses (B,) of the items, or their mean or sum.
             data_loader: its data set by position, its ``collate_fn``, workers and ``batch_size`` are used: mini-batches
-                are drawn anew, of that expected size. A batch is (inputs, ..., targets), or a mapping whose ``labels``
-                are the targets and whose rest are the module's arguments by name.
+                are drawn anew, of that expected size. A batch is (inputs, ..., targets), one tensor that is
+                both, or a mapping whose ``labels`` are the targets and whose rest are the module's arguments by name.
             subjects: the subject of each item of the data set (:func:`subjectdp.data.names.person`): equal numbers and
                 equal texts are one person, a missing value is refused.
             settings: clipping, sampling and noise.

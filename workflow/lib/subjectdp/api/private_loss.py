@@ -34,11 +34,6 @@ class PrivateLoss:
             plain: Tensor = step.engine.losses(outputs, targets).detach().mean()
             return plain.as_subclass(PlainMean)
         losses = step.losses(outputs, targets)
-        if len(losses) != step.items:  # one for each row, of several in an item
-            of_rows, reduction = _unreduced(getattr(step.engine.item_loss, "criterion", None))
-            ignored = getattr(of_rows, "ignore_index", None) if isinstance(targets, Tensor) else None
-            own = targets if ignored is None else targets.view(step.items, -1)
-            losses = _of_each(losses.view(step.items, -1), own, ignored, reduction or "mean")
         if not losses.detach().isfinite().all():
             text = "Losses of items are not finite: such items add nothing to a step but its noise."
             warnings.warn(text, stacklevel=2)
@@ -194,24 +189,27 @@ class ItemLosses:
         return ItemLosses(copy.deepcopy(self.criterion, memo), self._of_outputs)
 
     def __call__(self, outputs: Any, targets: Any, several: int = 1) -> Tensor:
-        """``several``: rows of each item, one after another, where a criterion of one number takes them together."""
+        """The losses (B,) of items that are as many rows each, one after another."""
         unreduced, reduction = _unreduced(self.criterion)  # as it is now: a schedule may have changed it
         outputs = self._of_outputs(outputs)
-        each, items = self._found(unreduced, outputs, targets), number_of(targets)
+        each, rows = self._found(unreduced, outputs, targets), number_of(targets)
         if not each.dim():
             return self._one_by_one(unreduced, outputs, targets, each, several)
-        each = each.float()  # float64 targets make losses of float64
-        of_each = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and each.dim() > 1 and len(each) == items
-        # a loss of torch reduces over the rest of an item; other shapes come from broadcasting over items
-        if reduction is not None and of_each and any(_fits(each, whole) for whole in (outputs, targets)):
-            return _of_each(each, targets, getattr(unreduced, "ignore_index", None), reduction)
-        if tuple(each.shape) != (items,):
+        each, tensors = each.float(), isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        # a loss of torch reduces over the rest of a row; other shapes come from broadcasting over items
+        inner = reduction is not None and tensors and each.dim() > 1 and len(each) == rows
+        inner = inner and any(_fits(each, whole) for whole in (outputs, targets))
+        if not inner and tuple(each.shape) != (rows,):
             shapes = f"outputs {shapes_of(outputs)} and targets {shapes_of(targets)} shapes"
             allowed = (
-                f"one for each item, shape ({items},), or their mean: give {shapes} that do not broadcast over items"
+                f"one for each item, shape ({rows},), or their mean: give {shapes} that do not broadcast over items"
             )
             raise expected("losses of the criterion", tuple(each.shape), allowed, ModelError)
-        return each
+        if not inner and several == 1:
+            return each
+        ignored = getattr(unreduced, "ignore_index", None) if isinstance(targets, Tensor) else None
+        own = None if ignored is None else targets.reshape(rows // several, -1)
+        return _of_each(each.reshape(rows // several, -1), own, ignored, reduction or "mean")
 
     @staticmethod
     def _found(run: Any, outputs: Any, targets: Any) -> Tensor:

@@ -189,10 +189,10 @@ class PrivateStep:
         return tree_map(whole, pieces[0], *pieces[1:])
 
     def losses(self, outputs: Any, targets: Any) -> Tensor:
-        """The losses of the items (B,), or of their rows, of the model's own output and the loaded targets."""
+        """The losses of the items (B,), of the model's own output and the loaded targets."""
         if not self._own or self._batch is None:
             raise PrivacyError("Expected the output of the model that make_private returned, for the batch at hand.")
-        items = self.items
+        items = number_of(self._batch)
         if items == 1:  # a loop's squeeze() takes the dimension of one item away
             outputs, targets = (
                 of_items(given, lambda each: each.reshape(each.shape or (1,))) for given in (outputs, targets)
@@ -223,10 +223,10 @@ class PrivateStep:
         def losses(places: Tensor) -> list[Tensor]:
             own = (several * places.unsqueeze(1) + torch.arange(several)).flatten()
             seen = of_items(outputs, lambda each: (each[own] if each.shape[:1] == (rows,) else each).detach())
-            return [self._losses(seen, taken(targets, own), several).view(len(places), -1)]
+            return [self._losses(seen, taken(targets, own), several)]
 
-        check_others_stay(losses, self.items)
-        check_among_few(lambda places: losses(places)[0], self.items)
+        check_others_stay(losses, rows // several)
+        check_among_few(lambda places: losses(places)[0], rows // several)
 
     def backward(self, losses: Tensor) -> tuple[Tensor, ...]:
         """The noisy gradient of each parameter. ``losses`` (B,) of the recorded pass, factors of the loss included."""
@@ -302,11 +302,6 @@ class PrivateStep:
         finally:
             self._running = False
             self.engine.flat.require_gradients(True)
-
-    @property
-    def items(self) -> int:
-        """Of the batch at hand."""
-        return number_of(self._batch)
 
     @property
     def busy(self) -> bool:

@@ -27,7 +27,7 @@ import subjectdp
 from api.loops import DATA, INPUTS, ITEMS, NOISE, TARGETS, Loop
 from engine.oracle import Code
 from subjectdp.api import engine
-from subjectdp.engine.probe import check_model
+from subjectdp.engine.probe import check_model, own_copy
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
 
 
@@ -1906,3 +1906,13 @@ def test_what_clip_sum_cannot_take_is_named(wrong: dict[str, Any], message: str)
     given = {"module": nn.Linear(6, 3), "inputs": INPUTS, "targets": TARGETS, "clip_norm": 1.0}
     with pytest.raises((ConfigError, ModelError), match=message):
         subjectdp.clip_sum(**given | wrong)
+
+
+@pytest.mark.parametrize("hold", [lambda *rows: rows, lambda *rows: SimpleNamespace(rows=rows)])
+def test_an_item_is_copied_without_the_data_set_that_it_is_a_view_of(hold: Callable[..., Any]) -> None:
+    """A copy of each item's data set takes gigabytes: of 20,000 items of 80 MB 6.4 GB in five steps."""
+    data = torch.arange(6.0).reshape(3, 2)
+    found = own_copy(hold(data[1], data[2]))
+    for row, own in zip(data[1:], getattr(found, "rows", found), strict=True):
+        assert own.equal(row) and own.untyped_storage().nbytes() == 8
+        assert own.data_ptr() != row.data_ptr()

@@ -259,9 +259,21 @@ def copied(model: nn.Module) -> nn.Module:
 def own_copy(value: Any) -> Any:
     """A copy of a criterion, ``collate_fn`` or item, so that a trial leaves nothing in it; itself if it has none."""
     try:
-        return copy.deepcopy(value)
+        with _OwnNumbersAlone():
+            return copy.deepcopy(value)
     except Exception:  # whatever anyone's code raises
         return value
+
+
+class _OwnNumbersAlone(TorchFunctionMode):
+    """A copied tensor has its own numbers: torch copies all that it is a view of, of an item the whole data set."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not Tensor.__deepcopy__ or type(args[0]) is not Tensor or args[0].layout is not torch.strided:
+            return func(*args, **(kwargs or {}))
+        tensor, memo = args
+        memo[id(tensor)] = own = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        return own
 
 
 @dataclass(frozen=True)

@@ -266,10 +266,10 @@ def own_copy(value: Any) -> Any:
 
 
 class _OwnNumbersAlone(TorchFunctionMode):
-    """A copied tensor has its own numbers: torch copies all that it is a view of, of an item the whole data set."""
+    """Copies a tensor, not all that it is a view of (of an item the data set); what a graph computed has no copy."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not Tensor.__deepcopy__ or type(args[0]) is not Tensor or args[0].layout is not torch.strided:
+        if func is not Tensor.__deepcopy__ or type(args[0]) is not Tensor or not args[0].is_leaf:
             return func(*args, **(kwargs or {}))
         tensor, memo = args
         memo[id(tensor)] = own = tensor.detach().clone().requires_grad_(tensor.requires_grad)

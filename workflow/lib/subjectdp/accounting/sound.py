@@ -25,14 +25,15 @@ from subjectdp.accounting.events import (
 from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.renyi import quick_bounds
 from subjectdp.accounting.worst_case_silos import (
-    FEW_CHOICES,
     SiloRun,
-    composed_silos,
     drawn_together,
+    few_choices,
+    few_kinds,
+    losses_by_place,
+    many_outcomes,
     maximal,
     meetings_in_turn,
-    worst_case_silos,
-    worst_of,
+    shifts_by_place,
 )
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.subject_weights import moved_at_one_silo
@@ -52,7 +53,7 @@ from subjectdp.plan.plan import (
 from subjectdp.plan.rules import expected_batch, silos_in_round
 
 FEW_LOSSES = 24  # more are searched for the worst by their bounds
-_unit_shift = lru_cache(maxsize=256)(unit_shift)  # ε over the rounds asks for the same ones again
+_unit_shift = lru_cache(maxsize=1024)(unit_shift)  # ε over the rounds asks for the same ones again
 
 
 def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[PrivacyLoss]:
@@ -74,11 +75,11 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
     silos = [_silo_run(plan, silo) for silo in range(len(plan.silos))]
     several = unit is PrivacyUnit.SUBJECT and every_silo and plan.silos_per_subject > 1
     if _drawn_rounds(plan):
-        if not several:
-            return [(_drawn_steps(plan, [silo], unit),) for silo in maximal(silos)]
-        choices = _held_by_people(plan, silos) or worst_case_silos(silos, plan.silos_per_subject, FEW_CHOICES)
-        return [(_drawn_steps(plan, held, unit),) for held in choices]
-    return (_summed_losses if summed else _local_losses)(plan, silos, unit, several)
+        return [(_drawn_steps(plan, held),) for held in _held(plan, silos, unit, several)]
+    if summed:
+        return _summed_losses(plan, silos, unit, several)
+    # every silo's steps are seen: all compose
+    return list(dict.fromkeys(map(merged, _held(plan, silos, unit, several))))
 
 
 def noise_is_summed(plan: PrivacyPlan) -> bool:
@@ -267,18 +268,37 @@ def _shift(plan: PrivacyPlan, schedule: SiloSchedule, unit: PrivacyUnit) -> Shif
     return _unit_shift(clipping, unit, sampling, q, k, items)
 
 
-def _local_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[PrivacyLoss]:
-    """Every silo's steps are seen one by one: a subject's silos compose."""
+def _held(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[list[MixtureSteps]]:
+    """The releases of a unit's silos, for each choice of silos that may be the worst; of one round, if silos are drawn.
+
+    ``several``: of a subject at several silos, which are few, known, or bounded place by place.
+    """
+    drawn, count = _drawn_rounds(plan), plan.silos_per_subject
+    silos = [silo._replace(rounds=1) for silo in silos] if drawn else silos
+    choices: list[tuple[SiloRun, ...]]
+    if not several:
+        choices = [(silo,) for silo in maximal(silos)]
+    elif not (choices := _held_by_people(plan, silos) or few_choices(silos, count)):
+        return [_places(plan, silos, count, unit)]
+    held = [[_steps(plan, silo, unit) for silo in each] for each in choices]
+    return [
+        _places(plan, each, len(each), unit) if drawn and many_outcomes(steps) else steps
+        for steps, each in zip(held, choices, strict=True)
+    ]
+
+
+def _places(plan: PrivacyPlan, silos: Sequence[SiloRun], count: int, unit: PrivacyUnit) -> list[MixtureSteps]:
+    """Releases that any choice of ``count`` of the silos is no worse than, the largest first."""
 
     def run(silo: SiloRun) -> MixtureSteps:
         return _steps(plan, silo, unit)
 
-    if several and plan.people:
-        return [merged(map(run, held)) for held in _held_by_people(plan, silos)]
-    if not several:
-        return [(run(silo),) for silo in maximal(silos)]
+    if noise_is_summed(plan):
+        shifts = shifts_by_place(silos, count, lambda silo: run(silo).shift)
+        return [MixtureSteps(least_noise(plan.silos), shift, 1) for shift in shifts]
     integers = plan.settings.noise_distribution is NoiseDistribution.SKELLAM
-    return composed_silos(silos, plan.silos_per_subject, run, None if integers else plan.settings.delta)
+    alone = plan.settings.delta / (plan.rounds if _drawn_rounds(plan) else 1)
+    return losses_by_place(silos, count, run, None if integers else alone)
 
 
 def _drawn_rounds(plan: PrivacyPlan) -> bool:
@@ -287,14 +307,13 @@ def _drawn_rounds(plan: PrivacyPlan) -> bool:
     return drawn and plan.settings.noise_distribution is not NoiseDistribution.SKELLAM
 
 
-def _drawn_steps(plan: PrivacyPlan, held: Sequence[SiloRun], unit: PrivacyUnit) -> MixtureSteps:
+def _drawn_steps(plan: PrivacyPlan, held: list[MixtureSteps]) -> MixtureSteps:
     """Rounds of drawn silos: some of those that hold the unit take part. Everybody knows which, and nobody's data
     decides over it (``events.Told``)."""
     summed, still = noise_is_summed(plan), Shift((0.0,), (1.0,))
-    sigma = least_noise(plan.silos) * noise_copies(plan) if summed else held[0].schedule.noise_multiplier
+    sigma = least_noise(plan.silos) * noise_copies(plan) if summed else held[0].noise_multiplier
     parts = list[tuple[float, Series]]()
-    for chance, silos in drawn_together(held, participants(plan), len(plan.silos) - len(held)):
-        runs = [_steps(plan, silo._replace(rounds=1), unit) for silo in silos]
+    for chance, runs in drawn_together(few_kinds(held), participants(plan), len(plan.silos) - len(held)):
         series = tuple((each.noise_multiplier / sigma, each.steps, each.shift) for each in merged(runs))
         if summed or not runs:
             series = ((1.0, 1, reduce(Shift.convolve, [each.shift for each in runs] or [still])),)
@@ -311,8 +330,9 @@ def _held_by_people(plan: PrivacyPlan, silos: list[SiloRun]) -> list[tuple[SiloR
 
 def silo_loss(plan: PrivacyPlan, silo: int, unit: PrivacyUnit) -> PrivacyLoss:
     """The loss of a unit (an item, or all data) of one silo, every noisy step of which is seen."""
-    run = _silo_run(plan, silo)
-    return (_drawn_steps(plan, [run], unit) if _drawn_rounds(plan) else _steps(plan, run, unit),)
+    run, drawn = _silo_run(plan, silo), _drawn_rounds(plan)
+    steps = _steps(plan, run._replace(rounds=1) if drawn else run, unit)
+    return (_drawn_steps(plan, [steps]) if drawn else steps,)
 
 
 def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
@@ -322,25 +342,25 @@ def _steps(plan: PrivacyPlan, silo: SiloRun, unit: PrivacyUnit) -> MixtureSteps:
 
 def _summed_losses(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: bool) -> list[PrivacyLoss]:
     """One noisy sum a round: a subject's contributions at its silos add up before the noise.
-    Where only some take part, all are taken to be as bad as the worst, and choices differ by how many of them meet."""
+    Where only some take part, choices differ by how many of them meet, and those that meet are the worst that may."""
     sigma = least_noise([silo.schedule for silo in silos]) * noise_copies(plan)
     count, together = plan.silos_per_subject, participants(plan)
-    sums: list[list[tuple[tuple[SiloRun, ...], int]]]
+
+    def summed(held: Sequence[MixtureSteps], rounds: int) -> MixtureSteps:
+        return MixtureSteps(sigma, reduce(Shift.convolve, (each.shift for each in held)), rounds)
+
+    sums: list[PrivacyLoss]
     if not several:
-        sums = [[((silo,), silo.rounds)] for silo in maximal(silos)]
+        sums = [(MixtureSteps(sigma, each.shift, each.steps),) for (each,) in _held(plan, silos, unit, several)]
     elif together == len(silos):
-        choices = _held_by_people(plan, silos) if plan.people else worst_case_silos(silos, count)
-        sums = [[(held, plan.rounds)] for held in choices]
+        sums = [(summed(held, plan.rounds),) for held in _held(plan, silos, unit, several)]
     else:
         meetings = [[(min(count, together), plan.rounds)]]  # whatever is drawn
         if plan.settings.silo_choice is SiloChoice.IN_TURN:
             meetings = meetings_in_turn(len(silos), together, plan.rounds, count)
-        sums = [[((worst_of(silos),) * met, rounds) for met, rounds in each] for each in meetings]
-
-    def summed(held: tuple[SiloRun, ...], rounds: int) -> MixtureSteps:
-        return MixtureSteps(sigma, reduce(Shift.convolve, (_shift(plan, silo.schedule, unit) for silo in held)), rounds)
-
-    return list(dict.fromkeys(merged(summed(*each) for each in of_one) for of_one in sums))
+        places = _places(plan, silos, count, unit)
+        sums = [merged(summed(places[:met], rounds) for met, rounds in each) for each in meetings]
+    return list(dict.fromkeys(sums))
 
 
 def expected_subjects(schedule: SiloSchedule) -> float:

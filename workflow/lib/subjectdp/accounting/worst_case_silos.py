@@ -1,29 +1,31 @@
-"""Worst-case sets of silos for one subject: the choices over which its ε is the largest."""
+"""Worst-case sets of silos for one subject: the choices over which its ε is the largest.
+
+Many choices are bounded place by place. A choice's silos, by size, have at place j a silo that is no larger than the
+j-th of all. What is as bad as each of these takes the place: domination is kept by composition, by sums, and by a draw
+that takes no regard of who is at which silo.
+"""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, islice, product
+from itertools import combinations, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
 
 from subjectdp.accounting.epsilon import comparing_grid, loss_distribution
-from subjectdp.accounting.events import Joined, MixtureSteps, PrivacyLoss, merged
+from subjectdp.accounting.events import Joined, MixtureSteps, Shift
 from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.mixture_pld import excess
 from subjectdp.plan.plan import SiloSchedule
 
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
-_LIKENESS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.5, math.inf)  # factors for merging silos, if there are many
 _MOST_ENUMERATED = 20_000
-_MOST_CHOICES = 200  # that are accounted for one sum
-FEW_CHOICES = 12  # that compose silo by silo
-_MOST_OUTCOMES = 64  # of the draw of a round's silos
+_FEW_CHOICES = 12  # that are written out
+_MOST_OUTCOMES = 256  # of the draw of a round's silos
 _TOLERATED = 1e-3  # of δ
-_MOST_KINDS = 200
 
 
 class SiloRun(NamedTuple):
@@ -33,37 +35,34 @@ class SiloRun(NamedTuple):
     rounds: int
 
 
-def worst_case_silos(silos: Sequence[SiloRun], count: int, most: int = _MOST_CHOICES) -> list[tuple[SiloRun, ...]]:
-    """Choices of ``count`` of the silos, such that any choice is no worse than one of them.
-
-    One is left out if another silo that is at least as bad in every respect could take a place in it. Where many are
-    left, silos of similar sampling probability count as one kind, as bad as the worst of them in every respect.
-    """
-    alike = _rounded_up(silos)
-    if count == len(alike):
-        return [tuple(alike)]
-    for likeness in _LIKENESS:
-        kinds = Counter(alike if likeness == 1.0 else _merged(alike, likeness))
-        if len(kinds) <= _MOST_KINDS:
-            choices = list(islice(_choices(sorted(kinds, key=_badness, reverse=True), kinds, count), most + 1))
-            if len(choices) <= most:
-                return choices
-    return [(worst_of(alike),) * count]
+def few_choices(silos: Sequence[SiloRun], count: int) -> list[tuple[SiloRun, ...]]:
+    """All choices of ``count`` of the silos, or none where they are many. Similar ones count as the worst of them."""
+    few = math.comb(len(silos), count) <= _FEW_CHOICES
+    return list(dict.fromkeys(combinations(_rounded_up(silos), count))) if few else []
 
 
-def composed_silos(
+def shifts_by_place(silos: Sequence[SiloRun], count: int, shift: Callable[[SiloRun], Shift]) -> list[Shift]:
+    """A sum's shifts at ``count`` places: each is as likely as any silo that may take it to move the sum as far."""
+    kinds = Counter(map(shift, _rounded_up(silos)))
+    values = sorted({0.0, *(value for each in kinds for value in each.sensitivities)})
+    places, chances = list[Shift](), np.zeros(len(values))  # of moving the sum as far
+    for each in sorted(kinds, key=lambda kind: float(np.dot(kind.sensitivities, kind.probabilities))):
+        beyond = np.append(np.cumsum(each.probabilities[::-1])[::-1], 0.0)
+        chances = np.maximum(chances, beyond[np.searchsorted(each.sensitivities, values)])
+        places += [Shift.of(values, -np.diff(np.append(chances, 0.0)))] * kinds[each]
+    return places[-count:][::-1]
+
+
+def losses_by_place(
     silos: Sequence[SiloRun], count: int, run: Callable[[SiloRun], MixtureSteps], delta: float | None
-) -> list[PrivacyLoss]:
-    """What a subject at ``count`` of the silos may lose where each silo's releases ``run`` are seen.
+) -> list[MixtureSteps]:
+    """Releases at ``count`` places that are as bad as those that each silo that may take the place would ``run``.
 
-    Any choice's silos, by size, have at place j a silo that is no larger than the j-th of all. The worst of these
-    (:class:`~subjectdp.accounting.events.Joined`), nearly always the j-th itself, thus takes place j: domination is
-    kept by composition. Few choices are written out one by one. ``delta``: that ε is asked for, or None for integer
-    noise, whose losses are not computed: a silo then stands for others only if it is as bad in every respect.
+    The worst of these (:class:`~subjectdp.accounting.events.Joined`) is nearly always the j-th itself. ``delta``: that
+    ε is asked for, or None for integer noise, whose losses are not computed: a silo then stands for others only if it
+    is as bad in every respect.
     """
     alike = _rounded_up(silos)
-    if math.comb(len(alike), count) <= FEW_CHOICES:
-        return list(dict.fromkeys(merged(map(run, some)) for some in combinations(alike, count)))
     losses = _Losses(run, alike, None if delta is None else delta / count)
     left: list[SiloRun] = []  # the worst of all that are no larger than the place
     places: list[list[SiloRun]] = []
@@ -80,18 +79,33 @@ def composed_silos(
         parts = tuple((each.noise_multiplier / base, each.steps, each.shift) for each in runs)
         return MixtureSteps(base, Joined(shift.sensitivities, shift.probabilities, parts), 1)
 
-    return [merged(map(joined, places[-count:]))]
+    return [joined(place) for place in reversed(places[-count:])]
 
 
-def drawn_together(silos: Sequence[SiloRun], drawn: int, others: int) -> Iterator[tuple[float, list[SiloRun]]]:
-    """Chances of which of ``silos`` are ``drawn``, beside ``others``. Similar ones count as the worst of them."""
-    alike = _rounded_up(silos)
-    for likeness in _LIKENESS:
-        kinds = Counter(alike if likeness == 1.0 else _merged(alike, likeness))
-        ranges = [range(min(copies, drawn) + 1) for copies in kinds.values()]
-        if math.prod(map(len, ranges)) <= _MOST_OUTCOMES:
-            break
-    whole = math.comb(len(silos) + others, drawn)
+def many_outcomes(held: Sequence[MixtureSteps]) -> bool:
+    """Whether a draw of silos has too many outcomes for each to be composed."""
+    return math.prod(copies + 1 for copies in Counter(held).values()) > _MOST_OUTCOMES
+
+
+def few_kinds(places: Sequence[MixtureSteps]) -> list[MixtureSteps]:
+    """Places of which each is as bad as the next: one stands for the next, where they differ the least, until a draw
+    has few outcomes."""
+    kinds = list(places)
+    while many_outcomes(kinds) and len(copies := Counter(kinds)) > 1:  # largest first, as the places
+        rises = [
+            (copies[small] * (clt_mu((large,)) ** 2 - clt_mu((small,)) ** 2), large, small)
+            for large, small in pairwise(copies)
+        ]
+        _, large, small = min(rises, key=lambda each: each[0])
+        kinds = [large if kind == small else kind for kind in kinds]
+    return kinds
+
+
+def drawn_together(held: Sequence[MixtureSteps], drawn: int, others: int) -> Iterator[tuple[float, list[MixtureSteps]]]:
+    """Chances of which of the ``held`` silos' releases are ``drawn``, beside ``others``."""
+    kinds = Counter(held)
+    ranges = [range(min(copies, drawn) + 1) for copies in kinds.values()]
+    whole = math.comb(len(held) + others, drawn)
     for counts in product(*ranges):
         if (left := drawn - sum(counts)) >= 0:
             ways = math.prod(map(math.comb, kinds.values(), counts)) * math.comb(others, left)
@@ -144,43 +158,16 @@ def worst_schedule(schedules: Sequence[SiloSchedule]) -> SiloSchedule:
     )
 
 
-def _choices(kinds: Sequence[SiloRun], copies: Counter[SiloRun], count: int) -> Iterator[tuple[SiloRun, ...]]:
-    """Choices from ``kinds``, worst first; a kind has a place only where all copies of what dominates it have one."""
-    if count == 0:
-        yield ()
-        return
-    if not kinds or sum(copies[kind] for kind in kinds) < count:
-        return
-    kind, rest = kinds[0], kinds[1:]
-    for used in range(min(copies[kind], count), -1, -1):
-        allowed = [other for other in rest if used == copies[kind] or not _dominates(kind, other)]
-        for others in _choices(allowed, copies, count - used):
-            yield (kind,) * used + others
-
-
-def _merged(silos: Sequence[SiloRun], likeness: float) -> list[SiloRun]:
-    """The silos, each replaced by the worst of its cluster: sampling probabilities within a factor ``likeness``."""
-    clusters: list[list[SiloRun]] = []
-    for silo in sorted(silos, key=_badness, reverse=True):
-        leader = clusters[-1][0].schedule if clusters else None
-        if leader and leader.sampling_probability <= likeness * silo.schedule.sampling_probability:
-            clusters[-1].append(silo)
-        else:
-            clusters.append([silo])
-    return [worst_of(cluster) for cluster in clusters for _ in cluster]
-
-
 def _grouped(silos: Sequence[SiloRun], count: int, size: Callable[[SiloRun], float]) -> list[SiloRun]:
     """The silos, those after the ``count`` largest in groups whose worst is no larger than the least of these."""
     ordered = sorted(silos, key=size, reverse=True)
-    least, result = size(ordered[count - 1]), ordered[:count]
-    group: list[SiloRun] = []
+    least, groups = size(ordered[count - 1]), list[list[SiloRun]]()
     for silo in ordered[count:]:
-        if group and size(worst_of([*group, silo])) > least:
-            result += [worst_of(group)] * len(group)
-            group = []
-        group.append(silo)
-    return result + [worst_of(group)] * len(group)
+        if groups and size(worst_of([*groups[-1], silo])) <= least:
+            groups[-1].append(silo)
+        else:
+            groups.append([silo])
+    return ordered[:count] + [worst_of(group) for group in groups for _ in group]
 
 
 class _Losses:

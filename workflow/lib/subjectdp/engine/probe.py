@@ -171,13 +171,25 @@ def _check_gradients(engine: ClippingEngine, inputs: Inputs, targets: Any, item_
             return
         flat = FlatParameters(model, engine.flat.parameters)
         own = ClippingEngine(flat, number_of(inputs), item_loss, engine.layout)
-        chosen = flat.vector.new_zeros(number_of(inputs))
-        chosen[two] = 1.0
-        total, norms = own.clipped_sum(inputs, targets, float("inf"), chosen)
-        copies = [(taken(inputs, two[[i, i]]), taken(targets, two[[i, i]])) for i in range(2)]
-        first, second = (own.clipped_sum(*each, float("inf")) for each in copies)
-    _compare_norms(torch.stack([first[1][0], second[1][0]]), norms[two])
-    _compare(engine, total, first[0].add_(second[0]).div_(2.0))
+        for item in two.tolist():
+            others, copies = torch.arange(number_of(inputs)), torch.tensor([item, item])
+            _compare_among(own, inputs, targets, (item, others), (0, copies))
+
+
+def _compare_among(
+    engine: ClippingEngine, inputs: Inputs, targets: Any, *each: tuple[int, Tensor], seed: int | None = None
+) -> None:
+    """The gradient of one item, which is at a place among others (their positions), twice."""
+    found = []
+    for place, positions in each:
+        if seed is not None:
+            seed_all(seed)
+        weights = engine.flat.vector.new_zeros(len(positions))
+        weights[place] = 1.0
+        total, norms = engine.clipped_sum(taken(inputs, positions), taken(targets, positions), float("inf"), weights)
+        found.append((total, norms[place : place + 1]))
+    _compare_norms(found[1][1], found[0][1])
+    _compare(engine, found[0][0], found[1][0])
 
 
 def _of_outputs(output: Any, targets: Tensor) -> Tensor:
@@ -376,9 +388,10 @@ class _Trial:
         total = torch.zeros_like(engine.flat.vector)
         sums = engine.flat.views(total)
         for factor, gradients in zip(factors, self._loop(engine.flat), strict=True):
-            for name, gradient in gradients.items():
-                sums[name].add_(gradient.nan_to_num(0.0, 0.0, 0.0), alpha=float(factor))
-            del gradient
+            if factor > 0:  # a gradient that is not finite counts for nothing
+                for name, gradient in gradients.items():
+                    sums[name].add_(gradient, alpha=float(factor))
+                del gradient
             gradients.clear()
         return clip_norm, alone, total, [name for name in engine.flat.parameters if name not in used]
 
@@ -426,21 +439,10 @@ class _Trial:
         return _draws(lambda: self.item_loss(call(model, self.inputs), self.targets))
 
     def check_among_copies(self) -> None:
-        engine, items = self._engine(self._copied(), training=True), self.items
-
-        def one(positions: Tensor, item: int) -> tuple[Tensor, Tensor]:
-            seed_all(item + 1)  # another for each, for what mixes in some passes
-            weights = torch.zeros(items, device=engine.flat.vector.device)
-            weights[item] = 1.0
-            total, norms = engine.clipped_sum(*self._taken(positions), float("inf"), weights)
-            return total, norms[item]
-
-        for item in range(items):
-            total, norm = one(torch.arange(items), item)
-            copies, alone = one(torch.full((items,), item), item)
-            _compare_norms(alone.unsqueeze(0), norm.unsqueeze(0))
-            _compare(engine, total, copies)
-            del total, copies  # each is as large as the model
+        engine, every = self._engine(self._copied(), training=True), torch.arange(self.items)
+        for item in range(self.items):  # another seed for each, for what mixes in some passes
+            among, copies = (item, every), (item, torch.full_like(every, item))
+            _compare_among(engine, self.inputs, self.targets, among, copies, seed=item + 1)
 
     def _copied(self) -> nn.Module:
         return_freed_memory()  # so that the memory of a trial does not come on top of that of a step
@@ -516,11 +518,11 @@ def _compare_norms(alone: Tensor, together: Tensor) -> None:
 
 def _compare(engine: ClippingEngine, total: Tensor, wanted: Tensor) -> None:
     """``total`` (P,) is used up: a third vector as large as the model would be the most memory of the training."""
-    whole = float(wanted.norm())
-    differences = engine.flat.views(total.sub_(wanted))
-    for (name, difference), right in zip(differences.items(), engine.flat.views(wanted).values(), strict=True):
-        dropped = float(right.norm()) > _NEXT_TO_NOTHING * whole and torch.equal(difference, -right)
-        if dropped or not float(difference.norm()) <= _ALIKE * float(right.norm()) + _OF_ALL * whole:
+    whole, rights = float(wanted.norm()), engine.flat.views(wanted)
+    for name, given in engine.flat.views(total).items():
+        right = float(rights[name].norm())
+        dropped = right > _NEXT_TO_NOTHING * whole and not bool(given.any())
+        if dropped or not float(given.sub_(rights[name]).norm()) <= _ALIKE * right + _OF_ALL * whole:
             raise ModelError(
                 f"Expected a model and a loss that treat items one by one, and parameters used by their own layer "
                 f"alone: the clipped gradient of {name!r} is not that of a loop over items."

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,14 @@ import yaml
 
 from cli.commands import refused, run_json, said
 from federation.world import ALGORITHMS, Here, World, make_world, proposed
-from subjectdp.errors import ConfigError, DataError, PrivacyError, WorkerError
+from subjectdp.errors import ConfigError, DataError, PrivacyError, StorageError, WorkerError
 from subjectdp.federation.proposal import PLAN, ROUND, pack, unpack
 from subjectdp.federation.server import lead
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure
 from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.collect import FigureInputs, collect_scenario
+from subjectdp.training.records import SECRET
 
 pytestmark = pytest.mark.slow  # each trains a federation
 
@@ -201,6 +203,14 @@ def test_a_damaged_ledger_and_changed_data_stop_everything(world: World) -> None
         world.silo()
 
 
+def test_an_older_copy_beside_the_ledger_brings_no_round_back(world: World) -> None:
+    silo = world.silo()
+    silo.answer(world.request())
+    (ledger,) = Path(silo.site.folder).glob("*.json")
+    shutil.copy(ledger, ledger.with_suffix(".old.json"))  # which was read in its place: round 2 was released twice
+    assert silo.refuses(world.request(2), "keep copies elsewhere") and not silo.said("answered")
+
+
 @pytest.mark.parametrize("content", [b"", b"x" * 40, pack({"ask": "all"}), pack({"proposal": {"name": "a"}})])
 def test_hostile_bytes_are_refused_and_end_no_silo(content: bytes, world: World) -> None:
     silo = world.silo()
@@ -224,6 +234,18 @@ def test_a_round_without_an_answer_is_given_up_and_goes_on_with_the_next_start(w
         lead(world.file.model_copy(update={"wait_minutes": 0.01}), Tired(silos))
     folder = world.lead(silos)
     assert silos[11].said("round 2 was asked for again") and world.same_as_simulation(folder)
+    other = world.file.model_copy(update={"run": {**world.file.run, "performance": {"physical_batch_size": 7}}})
+    with pytest.raises(StorageError, match="holds the finished run, .* no round twice"):  # the model was deleted
+        lead(other, Here(silos))
+    assert (folder / "model.safetensors").is_file() and (folder / "manifest.json").is_file()
+
+
+def test_no_secret_of_the_server_is_needed_to_go_on(tmp_path: Path) -> None:
+    """Its checkpoints were deleted where the file had lost its mode or owner."""
+    world = make_world(tmp_path, privacy={"noise_source": "secure"})
+    with pytest.raises(WorkerError, match="Round 1 was given up"):
+        lead(world.file.model_copy(update={"wait_minutes": 0.001}), Here({}))
+    assert (tmp_path / "results" / "runs").is_dir() and not list(tmp_path.rglob(SECRET))
 
 
 def test_the_release_of_another_silo_is_not_taken_for_a_silos_own(world: World) -> None:

@@ -258,6 +258,11 @@ class RunRecord:
     kept: int = 0  # the newest round whose release was made and kept
 
     @property
+    def file(self) -> str:
+        """Its name in the folder: of two files for one run nobody knows which has all rounds."""
+        return f"{self.name}-{self.digest}.json"
+
+    @property
     def entry(self) -> LedgerEntry:
         """What composes with other runs."""
         shared = self.plan.settings.noise_source is NoiseSource.REPRODUCIBLE
@@ -287,7 +292,7 @@ class Budget:
             **more,
         }
         try:
-            write_json(self.folder / f"{record.name}-{record.digest}.json", sealed(content))
+            write_json(self.folder / record.file, sealed(content))
         except OSError as error:
             raise StorageError(f"{self.folder} cannot be written: {error.strerror}.") from None
 
@@ -318,6 +323,9 @@ def _read(path: Path) -> RunRecord:
         rounds = {int(round_): str(request) for round_, request in content["rounds"].items()}
         name, digest, data = (str(content[key]) for key in ("run_id", "digest", "data"))
         plan = plan_from_dict(content["plan"])
-        return RunRecord(name, digest, plan, data, int(content["seed"]), rounds, int(content["kept"]))
+        record = RunRecord(name, digest, plan, data, int(content["seed"]), rounds, int(content["kept"]))
+        if path.name != record.file:
+            raise ValueError(f"its name is not {record.file}: keep copies elsewhere")
+        return record
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise PrivacyError(f"The ledger file {path} is damaged ({problem}): nothing is released.") from None

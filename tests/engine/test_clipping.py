@@ -195,7 +195,7 @@ def test_an_item_that_is_not_finite_contributes_nothing(name: str, number: float
 
 @pytest.mark.parametrize("shape", [(1, 3), (1, 40, 3)])
 def test_weights_that_hide_a_norm_lengthen_no_sum(shape: tuple[int, ...]) -> None:
-    """A server of a federation sends any: hidden values of 1e17, and gradients whose squares are below every float32."""
+    """A server of a federation sends any: hidden values of 1e17, gradients whose squares are below every float32."""
     hidden, output = nn.Linear(3, 300, bias=False), nn.Linear(300, 300)
     nn.init.constant_(hidden.weight, 1e17)
     nn.init.zeros_(output.weight)

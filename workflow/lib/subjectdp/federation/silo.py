@@ -98,7 +98,9 @@ class Silo:
     def _round(self, accepted: Accepted, round_: int, model: Tensor, request: str) -> bytes:
         record = self.budget.records().get(accepted.record.digest, accepted.record)
         if record.data != self.data.sha256:
-            raise PrivacyError("The data have changed since the first round of this run: nothing more is released.")
+            raise PrivacyError(
+                "The data have changed since this run began, or data: of this file has: nothing is released."
+            )
         if record.rounds.get(round_) != request or round_ != max(record.rounds):
             check_turn(record.plan, self.site.silo, round_, list(record.rounds))
         elif (kept := self.budget.kept_release(record, round_)) is not None:
@@ -252,7 +254,7 @@ class RunRecord:
     name: str
     digest: str  # of the proposal
     plan: PrivacyPlan
-    data: str  # sha256 of the silo's file
+    data: str  # SiteData.sha256
     seed: int
     rounds: Mapping[int, str] = field(default_factory=dict)  # round -> digest of the request
     kept: int = 0  # the newest round whose release was made and kept

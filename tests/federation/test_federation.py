@@ -16,6 +16,7 @@ from federation.world import ALGORITHMS, Here, World, make_world, proposed
 from subjectdp.errors import ConfigError, DataError, PrivacyError, StorageError, WorkerError
 from subjectdp.federation.proposal import PLAN, ROUND, pack, unpack
 from subjectdp.federation.server import lead
+from subjectdp.federation.silo import Budget, RunRecord
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure
 from subjectdp.plan.plan import PrivacyUnit
@@ -86,6 +87,25 @@ def test_killed_between_ledger_and_release_the_same_request_is_answered_and_no_o
     for kept in Path(again.site.folder).glob("*.release"):
         kept.unlink()
     assert again.refuses(world.request(), "is gone")
+
+
+def test_what_was_kept_before_a_kill_and_sent_after_it_is_not_made_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silo, write = world.silo(), Budget.write
+
+    def killed(budget: Budget, record: RunRecord, more: Any) -> None:
+        if record.kept:
+            raise KeyboardInterrupt
+        write(budget, record, more)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Budget, "write", killed)
+        silo.answer(world.request())
+    assert silo.release(world.request()) is not None
+    for kept in Path(silo.site.folder).glob("*.release"):
+        kept.unlink()
+    assert silo.refuses(world.request(), "is gone"), "a second release of the round, with other noise"
 
 
 SPOILED: dict[str, tuple[dict[str, Any], str]] = {

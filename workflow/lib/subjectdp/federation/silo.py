@@ -104,6 +104,8 @@ class Silo:
         if record.rounds.get(round_) != request or round_ != max(record.rounds):
             check_turn(record.plan, self.site.silo, round_, list(record.rounds))
         elif (kept := self.budget.kept_release(record, round_)) is not None:
+            if record.kept != round_:  # killed before the ledger said so: from here on it leaves the silo
+                self.budget.write(replace(record, kept=round_), accepted.for_readers)
             self.report(f"round {round_} was asked for again: the same bits, no more budget")
             return kept
         federation = accepted.federation

@@ -357,6 +357,24 @@ def test_what_a_simulation_alone_reads_is_refused(section: str, value: dict[str,
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("silos: [{items: 0, subjects: 1}]", r"silos\[0\].items to be a whole number at least 1, got 0"),
+        ("silos: [{items: 1, subjects: 1, name: a}, {items: 1, subjects: 1}]", r"Unknown key 'silos\[0\].name'.$"),
+        ("silos: []", "a list of 1 or more"),
+        ("run: {data: x}", "run.data to be a mapping"),
+        ("run: {data: {path: 5}}", "run.data.path to be text"),
+        ("run: {performance: x}", "run.performance to be a mapping"),
+    ],
+)
+def test_a_servers_file_is_checked(line: str, message: str, world: World) -> None:
+    content = yaml.safe_load(world.server.read_text())
+    world.server.write_text(yaml.safe_dump({**content, **yaml.safe_load(line)}))
+    with pytest.raises(ConfigError, match=message):
+        proposed(world.file)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
         ("epsilon: -1", "epsilon"),
         ("noise: none", "noise"),
         ("silos: 3", "silos"),

@@ -198,9 +198,7 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
         return joined([product_squares(delta[part], [x[part] for x in inputs], ones) for part in parts])
     if exact:
         delta, inputs = delta.double(), [x.double() for x in inputs]
-    products = _gram(inputs[0])
-    for x in inputs[1:]:
-        products.add_(_gram(x))
+    products = _gram(*inputs)
     if ones:
         products.add_(ones)
     products.mul_(_gram(delta))
@@ -209,10 +207,12 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
     return Squares(products.sum((1, 2)).clamp_min_(0.0).float(), slack.float())
 
 
-def _gram(rows: Tensor) -> Tensor:
-    """(n, T, T) inner products of (n, T, d) rows, the squares larger by what those of tiny numbers lose."""
-    products = torch.bmm(rows, rows.transpose(1, 2))
-    products.diagonal(dim1=1, dim2=2).add_(rows.shape[2] * _LOST)
+def _gram(*parts: Tensor) -> Tensor:
+    """(n, T, T) inner products of rows of (n, T, d_k) parts, the squares larger by what those of tiny numbers lose."""
+    products = torch.bmm(parts[0], parts[0].transpose(1, 2))
+    for x in parts[1:]:
+        products.baddbmm_(x, x.transpose(1, 2))
+    products.diagonal(dim1=1, dim2=2).add_(sum(x.shape[2] for x in parts) * _LOST)
     return products
 
 

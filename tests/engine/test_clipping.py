@@ -193,6 +193,21 @@ def test_an_item_that_is_not_finite_contributes_nothing(name: str, number: float
     assert oracle.relative(total, expected) < 1e-6
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (1, 40, 3)])
+def test_weights_that_hide_a_norm_lengthen_no_sum(shape: tuple[int, ...]) -> None:
+    """A server of a federation sends any: hidden values of 1e17, gradients whose squares are below every float32."""
+    hidden, output = nn.Linear(3, 300, bias=False), nn.Linear(300, 300)
+    nn.init.constant_(hidden.weight, 1e17)
+    nn.init.zeros_(output.weight)
+    output.bias.data = torch.tensor([53.0, *[0.0] * 299])
+    engine = ClippingEngine(
+        FlatParameters(nn.Sequential(hidden, output)),
+        item_loss=lambda logits, _: -logits.reshape(1, -1, 300).log_softmax(2)[:, :, 0].sum(1),
+    )
+    total, norms = engine.clipped_sum(torch.ones(shape), torch.zeros(1, dtype=torch.long), 1e-6)
+    assert norms[0] > 1e-5 and total.double().norm() <= 1e-6
+
+
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(6), nn.BatchNorm1d(6, affine=False)])
 def test_batch_norm_is_refused(norm: nn.Module) -> None:
     with pytest.raises(ModelError, match=r"'1' is BatchNorm1d: it mixes the items"):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,15 @@ import yaml
 
 from cli.commands import refused, run_json, said
 from federation.world import ALGORITHMS, Here, World, make_world, proposed
-from subjectdp.errors import ConfigError, DataError, PrivacyError, WorkerError
+from subjectdp.errors import ConfigError, DataError, PrivacyError, StorageError, WorkerError
 from subjectdp.federation.proposal import PLAN, ROUND, pack, unpack
 from subjectdp.federation.server import lead
+from subjectdp.federation.silo import Budget, RunRecord
 from subjectdp.federation.site import load_site
 from subjectdp.figures.catalogue import build_figure
 from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.collect import FigureInputs, collect_scenario
+from subjectdp.training.records import SECRET
 
 pytestmark = pytest.mark.slow  # each trains a federation
 
@@ -84,6 +87,25 @@ def test_killed_between_ledger_and_release_the_same_request_is_answered_and_no_o
     for kept in Path(again.site.folder).glob("*.release"):
         kept.unlink()
     assert again.refuses(world.request(), "is gone")
+
+
+def test_what_was_kept_before_a_kill_and_sent_after_it_is_not_made_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silo, write = world.silo(), Budget.write
+
+    def killed(budget: Budget, record: RunRecord, more: Any) -> None:
+        if record.kept:
+            raise KeyboardInterrupt
+        write(budget, record, more)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Budget, "write", killed)
+        silo.answer(world.request())
+    assert silo.release(world.request()) is not None
+    for kept in Path(silo.site.folder).glob("*.release"):
+        kept.unlink()
+    assert silo.refuses(world.request(), "is gone"), "a second release of the round, with other noise"
 
 
 SPOILED: dict[str, tuple[dict[str, Any], str]] = {
@@ -201,6 +223,14 @@ def test_a_damaged_ledger_and_changed_data_stop_everything(world: World) -> None
         world.silo()
 
 
+def test_an_older_copy_beside_the_ledger_brings_no_round_back(world: World) -> None:
+    silo = world.silo()
+    silo.answer(world.request())
+    (ledger,) = Path(silo.site.folder).glob("*.json")
+    shutil.copy(ledger, ledger.with_suffix(".old.json"))  # which was read in its place: round 2 was released twice
+    assert silo.refuses(world.request(2), "keep copies elsewhere") and not silo.said("answered")
+
+
 @pytest.mark.parametrize("content", [b"", b"x" * 40, pack({"ask": "all"}), pack({"proposal": {"name": "a"}})])
 def test_hostile_bytes_are_refused_and_end_no_silo(content: bytes, world: World) -> None:
     silo = world.silo()
@@ -224,6 +254,18 @@ def test_a_round_without_an_answer_is_given_up_and_goes_on_with_the_next_start(w
         lead(world.file.model_copy(update={"wait_minutes": 0.01}), Tired(silos))
     folder = world.lead(silos)
     assert silos[11].said("round 2 was asked for again") and world.same_as_simulation(folder)
+    other = world.file.model_copy(update={"run": {**world.file.run, "performance": {"physical_batch_size": 7}}})
+    with pytest.raises(StorageError, match="holds the finished run, .* no round twice"):  # the model was deleted
+        lead(other, Here(silos))
+    assert (folder / "model.safetensors").is_file() and (folder / "manifest.json").is_file()
+
+
+def test_no_secret_of_the_server_is_needed_to_go_on(tmp_path: Path) -> None:
+    """Its checkpoints were deleted where the file had lost its mode or owner."""
+    world = make_world(tmp_path, privacy={"noise_source": "secure"})
+    with pytest.raises(WorkerError, match="Round 1 was given up"):
+        lead(world.file.model_copy(update={"wait_minutes": 0.001}), Here({}))
+    assert (tmp_path / "results" / "runs").is_dir() and not list(tmp_path.rglob(SECRET))
 
 
 def test_the_release_of_another_silo_is_not_taken_for_a_silos_own(world: World) -> None:
@@ -309,6 +351,24 @@ def test_items_of_another_kind_are_refused(world: World, tmp_path: Path) -> None
 def test_what_a_simulation_alone_reads_is_refused(section: str, value: dict[str, Any], tmp_path: Path) -> None:
     world = make_world(tmp_path, **{section: value})
     with pytest.raises(ConfigError, match=f"run.{section}.*left out in a federation"):
+        proposed(world.file)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("silos: [{items: 0, subjects: 1}]", r"silos\[0\].items to be a whole number at least 1, got 0"),
+        ("silos: [{items: 1, subjects: 1, name: a}, {items: 1, subjects: 1}]", r"Unknown key 'silos\[0\].name'.$"),
+        ("silos: []", "a list of 1 or more"),
+        ("run: {data: x}", "run.data to be a mapping"),
+        ("run: {data: {path: 5}}", "run.data.path to be text"),
+        ("run: {performance: x}", "run.performance to be a mapping"),
+    ],
+)
+def test_a_servers_file_is_checked(line: str, message: str, world: World) -> None:
+    content = yaml.safe_load(world.server.read_text())
+    world.server.write_text(yaml.safe_dump({**content, **yaml.safe_load(line)}))
+    with pytest.raises(ConfigError, match=message):
         proposed(world.file)
 
 

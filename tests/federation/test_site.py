@@ -16,12 +16,14 @@ import pytest
 from federation.world import Here, TalkingSilo, World, make_world, proposed
 from subjectdp.cli.silo import serve
 from subjectdp.config.sections import DataConfig
+from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ConfigError, DataError, StorageError, WorkerError
-from subjectdp.federation.proposal import unpack
+from subjectdp.federation.proposal import ROUND, pack, unpack
 from subjectdp.federation.server import lead, read_federation
 from subjectdp.federation.silo import Budget
 from subjectdp.federation.site import conforming, load_site, own_items, read_site_data
 from subjectdp.federation.wire import SOCKET, ask_silo
+from subjectdp.models.build import build_model
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "federation"
 
@@ -107,6 +109,23 @@ def test_words_that_a_silo_lacks_are_zeros_and_ranges_are_agreed_on(example: Pat
     found = conforming(read_site_data(site.model_copy(update={"data": data})).content, data, proposal.items)
     assert proposal.items.features == ("age", "sex=f", "sex=m")
     assert found.features == pytest.approx(np.array([[0.01, 0, 1], [0.02, 0, 1]])) and found.labels.tolist() == [0, 3]
+
+
+def test_a_run_s_people_stay_those_of_one_column(example: Path) -> None:
+    """Round 1 protected visits; a file that was corrected went on, with the epsilon of patients in the ledger."""
+    at = example / "0" / "patients.csv"
+    header, *rows = at.read_text().splitlines()
+    at.write_text("\n".join([f"{header},visit", *(f"{row},v{number}" for number, row in enumerate(rows))]))
+    _, agreed = proposed(read_federation(example / "federation.yaml"))
+    model = FlatParameters(build_model("linear", 2, "vector", 0, {}, (2,))).vector
+    site = load_site(example / "0" / "site.yaml").model_copy(update={"plan": agreed.digest})
+    found = []
+    for round_, (subject, drop) in enumerate([("visit", "patient"), ("patient", "visit")], 1):
+        data = site.data.model_copy(update={"subject": subject, "drop": (drop,)})
+        silo = TalkingSilo(site.model_copy(update={"data": data}))
+        sent = {"ask": ROUND, "proposal": agreed.model_dump(mode="json"), "round": round_}
+        found.append(silo.release(pack(sent, model)) is not None)
+    assert found == [True, False] and silo.said("or data: of this file has")
 
 
 def test_a_silo_without_its_file_says_so(example: Path) -> None:

@@ -37,6 +37,7 @@ _BOUNDS = {
     "maximum": "at most {}",
     "pattern": "matching {}",
     "maxLength": "of at most {} characters",
+    "minItems": "of {} or more",
     "maxProperties": "of at most {} entries",
 }
 _NULL = {"type": "null"}
@@ -68,7 +69,7 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Iterable[str] = ()
     siblings = list(siblings)
     near = _nearest(key, siblings) or _nearest(key, list(elsewhere))
     hint = f" Did you mean {near!r}?" if near else ""
-    return ConfigError(f"Unknown key {key!r}.{hint} Known: {listed(siblings)}.")
+    return ConfigError(f"Unknown key {key!r}.{hint}{f' Known: {listed(siblings)}.' if siblings else ''}")
 
 
 def _nearest(key: str, known: Sequence[str]) -> str | None:
@@ -164,15 +165,23 @@ def _find(model: type[BaseModel], path: list[str]) -> tuple[FieldInfo | None, st
             field = section.model_fields.get(part)
             section = section_of(field) if field is not None else None
             continue
-        origin = typing.get_origin(field.annotation) if field is not None else None
-        if field is None or origin not in (dict, list):
+        origin, args = (None, ()) if field is None else _parts(field)
+        if origin not in (dict, list):
             break
         key += f"[{part}]" if origin is list else f".{part}"
         of_keys = path[-1] == "[key]"
-        field = FieldInfo.from_annotation(typing.get_args(field.annotation)[0 if of_keys else -1])
+        field = FieldInfo.from_annotation(args[0 if of_keys else -1])
         if of_keys:
             break
+        section = section_of(field)
     return field, key
+
+
+def _parts(field: FieldInfo) -> tuple[Any, tuple[Any, ...]]:
+    """The kind of a field's value and what is in it; a tuple of sections is a list of them."""
+    origin, args = typing.get_origin(field.annotation), typing.get_args(field.annotation)
+    sections = origin is tuple and section_of(FieldInfo.from_annotation(args[0])) is not None
+    return (list, args[:1]) if sections else (origin, args)
 
 
 def _value_error(details: ErrorDetails, key: str, field: FieldInfo | None) -> str:

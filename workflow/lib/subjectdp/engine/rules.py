@@ -25,6 +25,7 @@ GRAM_ROUNDING = 2.0**-21
 for 3,136 terms). A few large entries among thousands of small ones round worse, which matters where large parts cancel;
 every privacy report excludes what float32 loses in such contrived sums."""
 
+_LOST = 2.0**-100  # more than a square loses below the least float32, where a large factor may follow
 _EXACT_ROUNDING = 2.0**-46  # the same in float64, with room for a few large entries
 _NARROW = 32  # a product with fewer columns is computed as its transpose, 10 times as fast (8,000 x 8 by MKL)
 _FEW_STEPS = 32  # positions whose products cost next to nothing beside the layer's own, in float64 too
@@ -159,8 +160,8 @@ class _Source(torch.autograd.Function):
 
 
 def squared_rows(rows: Tensor) -> Tensor:
-    """(B,) squared L2 norm of each row of a (B, d) tensor."""
-    return row_norms(rows).square_()
+    """(B,) squared L2 norm of each row of a (B, d) tensor, larger by what tiny numbers' squares lose."""
+    return row_norms(rows).square_().add_(rows.shape[1] * _LOST)
 
 
 def grouped(values: Tensor, run: Run) -> Tensor:
@@ -197,15 +198,22 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
         return joined([product_squares(delta[part], [x[part] for x in inputs], ones) for part in parts])
     if exact:
         delta, inputs = delta.double(), [x.double() for x in inputs]
-    products = torch.bmm(inputs[0], inputs[0].transpose(1, 2))
-    for x in inputs[1:]:
-        products.baddbmm_(x, x.transpose(1, 2))
+    products = _gram(*inputs)
     if ones:
         products.add_(ones)
-    products.mul_(torch.bmm(delta, delta.transpose(1, 2)))
+    products.mul_(_gram(delta))
     largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
     slack = largest.mul_(_EXACT_ROUNDING if exact else GRAM_ROUNDING)
     return Squares(products.sum((1, 2)).clamp_min_(0.0).float(), slack.float())
+
+
+def _gram(*parts: Tensor) -> Tensor:
+    """(n, T, T) inner products of rows of (n, T, d_k) parts, the squares larger by what those of tiny numbers lose."""
+    products = torch.bmm(parts[0], parts[0].transpose(1, 2))
+    for x in parts[1:]:
+        products.baddbmm_(x, x.transpose(1, 2))
+    products.diagonal(dim1=1, dim2=2).add_(sum(x.shape[2] for x in parts) * _LOST)
+    return products
 
 
 def _direct_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:

@@ -78,11 +78,11 @@ def read_federation(path: Path | str) -> FederationFile:
     """The server's file; ``run.data.path`` and ``results`` are relative to it. Raises ConfigError."""
     found = validated(FederationFile, read_yaml(path))
     beside = Path(path).absolute().parent
-    data = dict(found.run.get("data") or {})
-    if data.get("path"):
-        data["path"] = str(beside / Path(data["path"]).expanduser())
-    performance = {**(found.run.get("performance") or {}), "checkpoint_minutes": 0}  # after every round
-    run = {**found.run, "data": data, "performance": performance}
+    run = dict(found.run)
+    if isinstance(data := run.get("data"), dict) and isinstance(sample := data.get("path"), str):
+        run["data"] = {**data, "path": str(beside / Path(sample).expanduser())}
+    if isinstance(own := run.get("performance") or {}, dict):
+        run["performance"] = {**own, "checkpoint_minutes": 0}  # after every round
     return found.model_copy(update={"run": run, "results": str(beside / found.results)})
 
 

@@ -98,10 +98,14 @@ class Silo:
     def _round(self, accepted: Accepted, round_: int, model: Tensor, request: str) -> bytes:
         record = self.budget.records().get(accepted.record.digest, accepted.record)
         if record.data != self.data.sha256:
-            raise PrivacyError("The data have changed since the first round of this run: nothing more is released.")
+            raise PrivacyError(
+                "The data have changed since this run began, or data: of this file has: nothing is released."
+            )
         if record.rounds.get(round_) != request or round_ != max(record.rounds):
             check_turn(record.plan, self.site.silo, round_, list(record.rounds))
         elif (kept := self.budget.kept_release(record, round_)) is not None:
+            if record.kept != round_:  # killed before the ledger said so: from here on it leaves the silo
+                self.budget.write(replace(record, kept=round_), accepted.for_readers)
             self.report(f"round {round_} was asked for again: the same bits, no more budget")
             return kept
         federation = accepted.federation
@@ -252,10 +256,15 @@ class RunRecord:
     name: str
     digest: str  # of the proposal
     plan: PrivacyPlan
-    data: str  # sha256 of the silo's file
+    data: str  # SiteData.sha256
     seed: int
     rounds: Mapping[int, str] = field(default_factory=dict)  # round -> digest of the request
     kept: int = 0  # the newest round whose release was made and kept
+
+    @property
+    def file(self) -> str:
+        """Its name in the folder: of two files for one run nobody knows which has all rounds."""
+        return f"{self.name}-{self.digest}.json"
 
     @property
     def entry(self) -> LedgerEntry:
@@ -287,7 +296,7 @@ class Budget:
             **more,
         }
         try:
-            write_json(self.folder / f"{record.name}-{record.digest}.json", sealed(content))
+            write_json(self.folder / record.file, sealed(content))
         except OSError as error:
             raise StorageError(f"{self.folder} cannot be written: {error.strerror}.") from None
 
@@ -318,6 +327,9 @@ def _read(path: Path) -> RunRecord:
         rounds = {int(round_): str(request) for round_, request in content["rounds"].items()}
         name, digest, data = (str(content[key]) for key in ("run_id", "digest", "data"))
         plan = plan_from_dict(content["plan"])
-        return RunRecord(name, digest, plan, data, int(content["seed"]), rounds, int(content["kept"]))
+        record = RunRecord(name, digest, plan, data, int(content["seed"]), rounds, int(content["kept"]))
+        if path.name != record.file:
+            raise ValueError(f"its name is not {record.file}: keep copies elsewhere")
+        return record
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise PrivacyError(f"The ledger file {path} is damaged ({problem}): nothing is released.") from None

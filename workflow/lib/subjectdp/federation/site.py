@@ -17,7 +17,7 @@ from subjectdp.data.partition import Partition, keep_within_cap
 from subjectdp.data.prepare import read_source
 from subjectdp.data.store import PreparedData
 from subjectdp.errors import DataError, expected, unknown
-from subjectdp.federation.proposal import Items, Proposal
+from subjectdp.federation.proposal import Items, Proposal, digest
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.plan.plan import Count, Delta, NaturalNumber, NoiseSource, Positive, PrivacyUnit
 
@@ -77,7 +77,7 @@ class SiteData:
     """A silo's items as read, and what tells them from others."""
 
     content: Content
-    sha256: str
+    sha256: str  # of the file or folder, and of how it is read: which column says whose a row is
 
 
 def read_site_data(site: Site) -> SiteData:
@@ -87,7 +87,8 @@ def read_site_data(site: Site) -> SiteData:
         raise expected("data.path", site.data.path, "an existing file or folder", DataError)
     content = read_source(site.data, path)
     check_content(content)
-    return SiteData(content, str(describe(path)["sha256"]))
+    read = site.data.model_dump_json(exclude={"path"})
+    return SiteData(content, digest(f"{describe(path)['sha256']} {read}".encode()))
 
 
 def conforming(content: Content, data: DataConfig, items: Items) -> Content:

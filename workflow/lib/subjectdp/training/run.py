@@ -18,6 +18,7 @@ from safetensors.torch import save
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.statements import ItemFacts, privacy_statements
 from subjectdp.config.run import RunConfig
+from subjectdp.errors import StorageError
 from subjectdp.io.atomic import write_bytes, write_json
 from subjectdp.io.freed_memory import keep_freed_memory
 from subjectdp.io.job_log import Stopped, StopRequest, stop_requests
@@ -118,7 +119,10 @@ def train_inputs(
             _clear(folder)  # it may have been killed before it did so itself
             report(f"{inputs.run.run_id} was finished by an earlier or another attempt of this job")
             return
-        if inputs.plan.settings.noise_source is NoiseSource.SECURE:
+        if ask is not None and (folder / FINISHED).exists():
+            told = "its silos release no round twice. Keep it; for another run change run.seed"
+            raise StorageError(f"{folder} holds the finished run, with other settings or code: {told}.")
+        if ask is None and inputs.plan.settings.noise_source is NoiseSource.SECURE:
             inputs = replace(inputs, secret=run_secret(folder / CHECKPOINTS))
         with stop_requests() as stop:
             federation = make_federation(inputs, device)

@@ -155,11 +155,8 @@ def test_the_columns_of_a_table_change_all_ids(key: str) -> None:
 SECTIONS = ("partition", "privacy", "joint", "subject", "training")
 VALUES = {key: value for key, value in OTHER_VALUES.items() if key.partition(".")[0] in SECTIONS}
 VALUES |= {"training.silo_choice": "random"}
-WITHOUT_EFFECT = {  # decision 0022: common sections may set them for many algorithms
-    ("subject_release", "training.batch_size"),
-    ("subject_sampling", "training.batch_size"),
-    ("uldp_fl", "training.batch_size"),
-}
+# decision 0022: common sections may set it for many algorithms
+WITHOUT_EFFECT = {(name, "training.batch_size") for name in ("subject_release", "subject_sampling", "uldp_fl")}
 
 
 def base(name: str) -> dict[str, Any]:

@@ -69,7 +69,6 @@ def _silos(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator
         yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
     if mechanism.trust is TrustModel.SECURE_AGGREGATION:
         return
-    # who tells its noise matters only where the noise of other silos protects
     if settings.colluding_silos:
         allowed = f"0 under {mechanism.trust} trust (no silo's noise hides behind another's)"
         yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
@@ -86,11 +85,12 @@ def _noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPEr
         allowed = f"sound when {chosen} (no paper of this project publishes it)"
         yield expected("privacy.mode", settings.mode, allowed, PrivacyError)
     if updates and settings.noise_distribution is not NoiseDistribution.GAUSSIAN:
-        allowed = "gaussian when joint.clipping is update"
-        yield expected("joint.noise", settings.noise_distribution, allowed)
+        yield expected("joint.noise", settings.noise_distribution, "gaussian when joint.clipping is update")
     key, subjects = "privacy.predicted_subjects", settings.predicted_subjects
     if subjects is not None and settings.mode is not AccountingMode.SOUND:
         yield expected(key, subjects, "null unless privacy.mode is sound", PrivacyError)
+    if settings.own_noise_only and settings.mode is not AccountingMode.SOUND:
+        yield expected("joint.own_noise_only", True, "false unless privacy.mode is sound", PrivacyError)
     if subjects is not None and given is not None:
         yield expected(key, subjects, "null where privacy.noise_multiplier is given")
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM

@@ -122,11 +122,8 @@ def _fused_steps(mechanism: Mechanism, settings: PlanSettings, silos: int) -> It
     if mechanism.trust is not TrustModel.SECURE_AGGREGATION:
         yield expected(key, fused, f"[] with algorithm {mechanism.algorithm}")
     if settings.mode is AccountingMode.SOUND:
-        allowed = (
-            "[] when privacy.mode is sound (C does not bound k steps without noise in between; joint.clipping: update "
-            "clips all that a silo's steps did, once)"
-        )
-        yield expected(key, fused, allowed, PrivacyError)
+        reason = "C does not bound k steps without noise in between; joint.clipping: update clips them together"
+        yield expected(key, fused, f"[] when privacy.mode is sound ({reason})", PrivacyError)
     if settings.noise_distribution is NoiseDistribution.SKELLAM:
         yield expected(key, fused, "[] when joint.noise is skellam")
     if settings.sampling is not SamplingMethod.POISSON:
@@ -140,6 +137,8 @@ def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool)
     if Accountant(settings.accountant).only_claims:
         allowed = "one that bounds ε from above for any mechanism when privacy.mode is sound (pld or rdp)"
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
+    if settings.horizontal in (Horizontal.STEPS_TIMES_S, Horizontal.NONE):
+        yield expected("privacy.horizontal", settings.horizontal, "sound or left out when privacy.mode is sound")
     if mechanism.counts_items and not cap_enforced:
         allowed = (
             f"an enforced cap when privacy.mode is sound and algorithm.name is {mechanism.algorithm} "

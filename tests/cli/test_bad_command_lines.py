@@ -15,7 +15,7 @@ FIXED = "account --algorithm local_item_dp --rounds 9 --steps-per-round 50 --noi
 # (command line, what the message says)
 CASES: list[tuple[str, list[str]]] = [
     ("account", ["--algorithm, --rounds, --sampling-probability, --steps-per-round"]),
-    ("account --algorithm foo", ["'foo'", "Known: capped_item_dp"]),
+    ("account --algorithm foo", ["'foo'", "Known: ", "capped_item_dp"]),
     ("account --algorithm fed_avgg --epsilon 3", ["'fed_avgg'", "Did you mean 'fed_avg'?"]),
     ("account --algorithm higrad_avg_dp:v7", ["'v7'", "Known: v1, v3"]),
     ("account --epsilon abc", ["--epsilon", "a number", "'abc'", "subjectdp account --help"]),

@@ -139,6 +139,7 @@ def test_two_runs_are_composed_unit_by_unit(tmp_path: Path, capsys: Captured) ->
     assert [row["unit"].partition(",")[0] for row in rows] == ["one item", "one subject", "one subject"]
     assert all(row["runs"] == 2 and row["each_run"] == 1.5 < row["together"] for row in rows)
     alone = run_json(capsys, "ledger", "release-s0", "--results", tmp_path)
+    assert run_json(capsys, "ledger", "release-s0", "release-s0", "--results", tmp_path) == alone
     assert alone[2]["together"] < rows[2]["together"] < 2 * alone[2]["together"]
     loose = run_json(capsys, "ledger", "release-s0", "--delta", "1e-3", "--results", tmp_path)
     assert loose[2]["together"] < alone[2]["together"]

@@ -184,6 +184,11 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
      "run: {algorithm: joint_noise, joint: {noise: skellam}, privacy: {accountant: rdp},\n"
      "      training: {optimizer: {name: momentum}}}", None,
      ["training.optimizer", "'momentum'", "sgd when joint.noise is skellam"]),
+    ("a default beside another run's value",
+     "sweep:\n- {algorithm: joint_noise, joint.clipping: update}\n- {algorithm: local_item_dp, privacy.mode: sound}", 3,
+     ["privacy.mode", "sound when joint.clipping is update", "'as_published'"]),
+    ("rule", "run: {algorithm: uldp_fl, privacy: {mode: sound, horizontal: none}}", 2, ["sound or left out"]),
+    ("own noise as published", "run: {algorithm: joint_noise, joint: {own_noise_only: true}}", 2, ["mode is sound"]),
     ("central with local steps", "run: {algorithm: central_sub_dp, training: {local_steps: 5}}", None,
      ["training.local_steps", "5", "1 or null when algorithm.name is central_sub_dp"]),
     ("no round left", "run: {algorithm: user_ldp, training: {rounds: 3}}", None,

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from subjectdp.algorithms.registry import ALGORITHMS
+from subjectdp.algorithms.registry import ALGORITHMS, algorithm
 from subjectdp.config.messages import allowed_text, section_of, walk_fields
 from subjectdp.config.resolve import resolve_defaults
 from subjectdp.config.run import RunConfig, load_run
@@ -155,12 +155,8 @@ def test_the_columns_of_a_table_change_all_ids(key: str) -> None:
 SECTIONS = ("partition", "privacy", "joint", "subject", "training")
 VALUES = {key: value for key, value in OTHER_VALUES.items() if key.partition(".")[0] in SECTIONS}
 VALUES |= {"training.silo_choice": "random"}
-WITHOUT_EFFECT = {  # decision 0022: common sections may set them for many algorithms
-    ("local_item_dp", "privacy.horizontal"),
-    ("subject_release", "training.batch_size"),
-    ("subject_sampling", "training.batch_size"),
-    ("uldp_fl", "training.batch_size"),
-}
+# decision 0022: common sections may set it for many algorithms
+WITHOUT_EFFECT = {(name, "training.batch_size") for name in ("subject_release", "subject_sampling", "uldp_fl")}
 
 
 def base(name: str) -> dict[str, Any]:
@@ -188,6 +184,7 @@ def test_a_key_changes_the_id_or_is_refused(name: str, key: str) -> None:
         return
     idle = (name, key) in WITHOUT_EFFECT
     idle |= name == "fed_avg" and key.startswith("privacy.")  # it claims no privacy
+    idle |= key == "privacy.horizontal" and not algorithm(name).reads_key(key)
     assert (changed != plain) != idle
 
 

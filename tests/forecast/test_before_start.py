@@ -172,10 +172,9 @@ def test_a_paper_s_figure_needs_an_algorithm_that_it_shows() -> None:
     assert "at least one with noise" in problem
 
 
-def test_every_figure_of_runs_says_which_it_shows_or_chooses_itself() -> None:
-    chooses = {name for name, entry in FIGURES.items() if entry.shown is None and "runs" in entry.needs}
-    chosen = {name for name in FIGURES if name.startswith(("beyond_", "joint_")) and "runs" in FIGURES[name].needs}
-    assert chooses == {"cost", *chosen}
+def test_every_figure_of_the_papers_runs_says_which_it_shows() -> None:
+    papers = [e for e in FIGURES.values() if e.builder.startswith(("papers.", "privacy.")) and "runs" in e.needs]
+    assert len(papers) > 5 and all(each.shown is not None for each in papers)
 
 
 ROOT = Path(__file__).parents[2]

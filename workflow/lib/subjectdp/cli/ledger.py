@@ -44,7 +44,7 @@ def ledger(options: argparse.Namespace) -> None:
         folders += [results / "runs" / each.run_id for each in load_scenario(options.scenario).runs]
     if not folders and not files:
         raise expected("runs", "none", "at least one RUN or --scenario FILE")
-    manifests = [read_manifest(folder) for folder in folders]
+    manifests = [read_manifest(folder) for folder in dict.fromkeys(folders)]  # a run named twice is one
     rows = list(ledger_rows([*manifests, *recorded_manifests(files, manifests)], options.delta))
     if options.json:
         print_json(rows)

@@ -233,18 +233,18 @@ def error_located_in(files: Sequence[Path | str | Mapping[str, Any]]) -> Iterato
 
 
 def _place_of(line: str, places: Sequence[tuple[str, str | None, str]]) -> str:
-    """The last place of the message's first key, or of its section; first one with a value that the message shows."""
+    """The last place of the first key that has a value which the message shows (of the first: got), or of any."""
     named = re.match(r"Unknown .*? (?:in|of) (\S+) '([^']*)'", line)
     keys = [f"{named[1]}.{named[2]}"] if named else []
     keys += [key for _, key in re.findall(r"""^Unknown key (['"])(.*?)\1\.""", line)]
     keys += re.findall(r"^(?:Expected|Unknown key|Unknown) (?:every key under )?(?:\S+ of )?'?([^\s']+)", line)
     keys += [word for word in _KEY.findall(line) if "." in word]
-    for key in [part for word in keys for part in (word, word.rpartition(".")[0]) if part]:
-        of_key = [p for p in places if any(f".{name}".endswith(f".{key}") for name in (p[0], _INDEX.sub("", p[0])))]
-        shown = [p for p in of_key if p[0] == key or (p[1] is not None and re.search(rf"\b{re.escape(p[1])}\b", line))]
-        if of_key:
-            return f" ({(shown or of_key)[-1][2]})"
-    return ""
+    parts = [part for word in keys for part in (word, word.rpartition(".")[0]) if part]
+    ends = [(end, p) for p in reversed(places) for end in {f".{p[0]}", _INDEX.sub("", f".{p[0]}")}]
+    found = [(k, p) for k in parts for end, p in ends if end.endswith(f".{k}")]
+    told = {keys[0]: line.rpartition(", got ")[2]} if keys else {}
+    shown = [p for k, p in found if p[0] == k or (p[1] and re.search(rf"\b{re.escape(p[1])}\b", told.get(k, line)))]
+    return next((f" ({p[2]})" for p in (*shown, *(p for _, p in found))), "")
 
 
 def _places(file: Path | str | Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:

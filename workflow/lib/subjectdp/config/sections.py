@@ -192,7 +192,7 @@ class JointConfig(Section):
     colluding_silos: plan.NaturalNumber = 0
     """Colluding silos of a round, whose noise does not count; 1 for honest-but-curious silos (N-1)."""
     own_noise_only: bool = False
-    """Account for each silo's own noise alone, which is sound for any number of local steps."""
+    """Sound mode only: account for each silo's own noise alone, for any number of local steps."""
     fused_steps: tuple[plan.Count, ...] = ()
     """Local steps of each silo for every noised step of the others, with its clip norm divided by as many and noise in
     the last; as_published with gaussian noise, poisson sampling and plain sgd only; empty: all 1."""

@@ -69,7 +69,6 @@ def _silos(mechanism: Mechanism, settings: PlanSettings, silos: int) -> Iterator
         yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
     if mechanism.trust is TrustModel.SECURE_AGGREGATION:
         return
-    # who tells its noise matters only where the noise of other silos protects
     if settings.colluding_silos:
         allowed = f"0 under {mechanism.trust} trust (no silo's noise hides behind another's)"
         yield expected("joint.colluding_silos", settings.colluding_silos, allowed)
@@ -86,11 +85,12 @@ def _noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPEr
         allowed = f"sound when {chosen} (no paper of this project publishes it)"
         yield expected("privacy.mode", settings.mode, allowed, PrivacyError)
     if updates and settings.noise_distribution is not NoiseDistribution.GAUSSIAN:
-        allowed = "gaussian when joint.clipping is update"
-        yield expected("joint.noise", settings.noise_distribution, allowed)
+        yield expected("joint.noise", settings.noise_distribution, "gaussian when joint.clipping is update")
     key, subjects = "privacy.predicted_subjects", settings.predicted_subjects
     if subjects is not None and settings.mode is not AccountingMode.SOUND:
         yield expected(key, subjects, "null unless privacy.mode is sound", PrivacyError)
+    if settings.own_noise_only and settings.mode is not AccountingMode.SOUND:
+        yield expected("joint.own_noise_only", True, "false unless privacy.mode is sound", PrivacyError)
     if subjects is not None and given is not None:
         yield expected(key, subjects, "null where privacy.noise_multiplier is given")
     skellam = settings.noise_distribution is NoiseDistribution.SKELLAM
@@ -122,11 +122,8 @@ def _fused_steps(mechanism: Mechanism, settings: PlanSettings, silos: int) -> It
     if mechanism.trust is not TrustModel.SECURE_AGGREGATION:
         yield expected(key, fused, f"[] with algorithm {mechanism.algorithm}")
     if settings.mode is AccountingMode.SOUND:
-        allowed = (
-            "[] when privacy.mode is sound (C does not bound k steps without noise in between; joint.clipping: update "
-            "clips all that a silo's steps did, once)"
-        )
-        yield expected(key, fused, allowed, PrivacyError)
+        reason = "C does not bound k steps without noise in between; joint.clipping: update clips them together"
+        yield expected(key, fused, f"[] when privacy.mode is sound ({reason})", PrivacyError)
     if settings.noise_distribution is NoiseDistribution.SKELLAM:
         yield expected(key, fused, "[] when joint.noise is skellam")
     if settings.sampling is not SamplingMethod.POISSON:
@@ -140,6 +137,8 @@ def _soundness(mechanism: Mechanism, settings: PlanSettings, cap_enforced: bool)
     if Accountant(settings.accountant).only_claims:
         allowed = "one that bounds ε from above for any mechanism when privacy.mode is sound (pld or rdp)"
         yield expected("privacy.accountant", settings.accountant, allowed, PrivacyError)
+    if settings.horizontal in (Horizontal.STEPS_TIMES_S, Horizontal.NONE):
+        yield expected("privacy.horizontal", settings.horizontal, "sound or left out when privacy.mode is sound")
     if mechanism.counts_items and not cap_enforced:
         allowed = (
             f"an enforced cap when privacy.mode is sound and algorithm.name is {mechanism.algorithm} "

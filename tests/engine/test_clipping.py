@@ -208,6 +208,17 @@ def test_weights_that_hide_a_norm_lengthen_no_sum(shape: tuple[int, ...]) -> Non
     assert norms[0] > 1e-5 and total.double().norm() <= 1e-6
 
 
+def test_items_that_go_alone_are_rounded_by_themselves() -> None:
+    """Huge terms of a server's weights cancel: what is left is rounding, which depends on a mini-batch's size."""
+    torch.manual_seed(1)
+    model = nn.Linear(5, 4)
+    model.weight.data, model.bias.data = (1e9 * torch.randn(5)).expand(4, 5), torch.zeros(4)
+    inputs, labels = torch.randn(1, 5) + 0.01 * torch.randn(12, 5), torch.zeros(12, dtype=torch.long)
+    engine = ClippingEngine(FlatParameters(model), physical_batch_size=1)
+    whole, without = (engine.clipped_sum(inputs[n:], labels[n:], 1.0)[0] for n in range(2))
+    assert (whole - without).norm() <= 1 + 1e-5, "4.1 in one pass, on one processor"
+
+
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(6), nn.BatchNorm1d(6, affine=False)])
 def test_batch_norm_is_refused(norm: nn.Module) -> None:
     with pytest.raises(ModelError, match=r"'1' is BatchNorm1d: it mixes the items"):

@@ -236,7 +236,9 @@ def simulated(world: World) -> dict[str, torch.Tensor]:
     )
     sizes = zip(inputs.plan.silos, map(len, items), strict=True)
     plan = replace(inputs.plan, silos=tuple(replace(silo, items=count) for silo, count in sizes))
-    federation = make_federation(RunInputs(inputs.run, plan, prepared, partition, inputs.secret), CPU)
+    alone = inputs.run.performance.model_copy(update={"physical_batch_size": 1})  # as silos train
+    run = inputs.run.model_copy(update={"performance": alone})
+    federation = make_federation(RunInputs(run, plan, prepared, partition, inputs.secret), CPU)
     federation = replace(federation, noise_name=world.proposal.digest)
     model = GlobalModel(federation)
     for round_ in range(1, plan.rounds + 1):

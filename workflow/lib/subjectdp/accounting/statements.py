@@ -54,8 +54,7 @@ _ARITHMETIC = {
         "generators that are no ciphers: Philox (128-bit key) for sampling and integer noise, the GPU's (63-bit seed)",
     ),
     NoiseSource.SECURE: (
-        "float32 before the noise: a unit may move the sums by a little more than the clip norm, by several clip norms "
-        "where whoever chose the model's weights aimed at that",
+        "rounding of the sums before the noise (float32): a unit may move them by a little more than the clip norm",
         "the law of the noise is that of a floating-point sampler on a grid, not of an exact discrete one",
         "generators that are no ciphers: Philox (128-bit key, made from the secret) for sampling and integer noise",
         "whoever reads this machine's memory or what its disk keeps of deleted files",

@@ -132,7 +132,10 @@ class Silo:
         return self._accepted[wanted]
 
     def _checked(self, proposal: Proposal) -> Accepted:
-        site, run = self.site, proposal.run_with(self.site.data, self.site.performance)
+        site, speed = self.site, self.site.performance
+        # item by item: weights of a server that aims at float32 may let one item change how others are rounded
+        speed = speed.model_copy(update={"physical_batch_size": speed.physical_batch_size or 1})
+        run = proposal.run_with(site.data, speed)
         plan = proposal.plan(run)
         for problem in (*_of_the_plan(plan), *_of_the_site(site, plan)):
             raise problem

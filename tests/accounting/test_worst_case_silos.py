@@ -116,9 +116,11 @@ def test_drawn_silos_cost_what_the_worst_choice_does(together: int, changes: dic
 def test_too_many_outcomes_of_a_draw_are_bounded_by_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"silos_per_round": 4, "silo_choice": SiloChoice.RANDOM}
     whole = unequal([(0.02 * 1.1**n, 5, 8.0) for n in range(8)], 8, **chosen)
-    exact = unit_epsilon(whole, SUBJECT, every_silo=True)
+    one = replace(whole, settings=replace(whole.settings, silos_per_round=1))  # has nine outcomes
+    exact, exact_one = (unit_epsilon(each, SUBJECT, every_silo=True) for each in (whole, one))
     monkeypatch.setattr(worst_case_silos, "_MOST_OUTCOMES", 40)
     assert exact * 1.001 < unit_epsilon(whole, SUBJECT, every_silo=True) < 1.2 * exact
+    assert unit_epsilon(one, SUBJECT, every_silo=True) == exact_one
     one_more = replace(
         whole, silos=(whole.silos[-1],) * 50, silos_per_subject=50
     )  # 51 outcomes, however they are taken

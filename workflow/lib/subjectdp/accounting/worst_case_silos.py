@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -82,16 +82,19 @@ def losses_by_place(
     return [joined(place) for place in reversed(places[-count:])]
 
 
-def many_outcomes(held: Sequence[MixtureSteps]) -> bool:
-    """Whether a draw of silos has too many outcomes for each to be composed."""
-    return math.prod(copies + 1 for copies in Counter(held).values()) > _MOST_OUTCOMES
+def many_outcomes(held: Sequence[MixtureSteps], drawn: int) -> bool:
+    """Whether a draw of so many silos has too many outcomes for each to be composed."""
+    ways = np.ones(1)  # that 0, 1, .. of the silos are drawn
+    for copies in Counter(held).values():
+        ways = np.convolve(ways, np.ones(min(copies, drawn) + 1))[: drawn + 1]
+    return bool(ways.sum() > _MOST_OUTCOMES)
 
 
-def few_kinds(places: Sequence[MixtureSteps]) -> list[MixtureSteps]:
+def few_kinds(places: Sequence[MixtureSteps], drawn: int) -> list[MixtureSteps]:
     """Places of which each is as bad as the next: one stands for the next, where they differ the least, until a draw
     has few outcomes."""
     kinds = list(places)
-    while many_outcomes(kinds) and len(copies := Counter(kinds)) > 1:  # largest first, as the places
+    while many_outcomes(kinds, drawn) and len(copies := Counter(kinds)) > 1:  # largest first, as the places
         rises = [
             (copies[small] * (clt_mu((large,)) ** 2 - clt_mu((small,)) ** 2), large, small)
             for large, small in pairwise(copies)
@@ -104,12 +107,13 @@ def few_kinds(places: Sequence[MixtureSteps]) -> list[MixtureSteps]:
 def drawn_together(held: Sequence[MixtureSteps], drawn: int, others: int) -> Iterator[tuple[float, list[MixtureSteps]]]:
     """Chances of which of the ``held`` silos' releases are ``drawn``, beside ``others``."""
     kinds = Counter(held)
-    ranges = [range(min(copies, drawn) + 1) for copies in kinds.values()]
+    outcomes: list[tuple[int, ...]] = [()]
+    for copies in kinds.values():
+        outcomes = [(*some, more) for some in outcomes for more in range(min(copies, drawn - sum(some)) + 1)]
     whole = math.comb(len(held) + others, drawn)
-    for counts in product(*ranges):
-        if (left := drawn - sum(counts)) >= 0:
-            ways = math.prod(map(math.comb, kinds.values(), counts)) * math.comb(others, left)
-            yield ways / whole, [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
+    for counts in outcomes:
+        ways = math.prod(map(math.comb, kinds.values(), counts)) * math.comb(others, drawn - sum(counts))
+        yield ways / whole, [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
 
 
 def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list[list[tuple[int, int]]]:

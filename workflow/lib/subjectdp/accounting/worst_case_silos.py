@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from subjectdp.accounting.epsilon import comparing_grid, loss_distribution
+from subjectdp.accounting.epsilon import comparing_grid, loss_distribution, total_spread, truncated
 from subjectdp.accounting.events import Joined, MixtureSteps, Shift
-from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.mixture_pld import excess
 from subjectdp.plan.plan import SiloSchedule
 
@@ -96,7 +95,7 @@ def few_kinds(places: Sequence[MixtureSteps], drawn: int) -> list[MixtureSteps]:
     kinds = list(places)
     while many_outcomes(kinds, drawn) and len(copies := Counter(kinds)) > 1:  # largest first, as the places
         rises = [
-            (copies[small] * (clt_mu((large,)) ** 2 - clt_mu((small,)) ** 2), large, small)
+            (copies[small] * (total_spread((large,)) ** 2 - total_spread((small,)) ** 2), large, small)
             for large, small in pairwise(copies)
         ]
         _, large, small = min(rises, key=lambda each: each[0])
@@ -179,17 +178,19 @@ class _Losses:
 
     Between two points of the grid δ is linear in e^ε for both silos. A silo is dominated whose δ is larger nowhere, but
     for a part of the δ that ε is asked for (``_TOLERATED``, all exchanges together): less than rounding losses up adds.
+    Half of it are the far tails of the moves: a grid up to their losses may have a billion points.
     Both directions are compared: what is tolerated at -ε in one of them would be e^ε times as much at ε in the other.
     """
 
     def __init__(self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float | None) -> None:
-        self._run, self._tolerated = run, None if delta is None else _TOLERATED * delta
-        self._grid = max(comparing_grid((run(silo),)) for silo in set(silos))
-        self._losses = cache(lambda silo: loss_distribution((run(silo),), self._grid))
+        self._tolerated = None if delta is None else _TOLERATED * delta / 2
+        self._shorter = cache(lambda silo: truncated((run(silo),), self._tolerated or 0.0)[0])
+        self._grid = max(comparing_grid(self._shorter(silo)) for silo in set(silos))
+        self._losses = cache(lambda silo: loss_distribution(self._shorter(silo), self._grid))
 
     def size(self, silo: SiloRun) -> float:
-        """The variance of its loss in the central limit."""
-        return clt_mu((self._run(silo),))
+        """The standard deviation of its loss."""
+        return total_spread(self._shorter(silo))
 
     def dominates(self, worse: SiloRun, better: SiloRun) -> bool:
         """Whether any number of releases is no safer with ``worse`` in the place of ``better``."""

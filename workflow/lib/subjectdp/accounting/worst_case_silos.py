@@ -22,7 +22,7 @@ from subjectdp.plan.plan import SiloSchedule
 
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
 _MOST_ENUMERATED = 20_000
-_FEW_CHOICES = 12  # that are written out
+_FEW_CHOICES = 3  # that are written out
 _MOST_OUTCOMES = 256  # of the draw of a round's silos
 _TOLERATED = 1e-3  # of δ
 

@@ -111,6 +111,18 @@ def test_a_run_without_an_epsilon_leaves_none_to_all(bad: Mechanism, reason: str
         selected_epsilon(runs, selection())
 
 
+def test_two_runs_at_unequal_silos_are_one_of_all_rounds() -> None:
+    """A person at two of five silos, each larger than the one before: ε was that of five as bad as the worst."""
+
+    def run(rounds: int) -> PrivacyPlan:
+        base = plan(sound(LOCAL_ITEM), 20.0, silos=5, held=2, rounds=rounds)
+        silos = (replace(each, sampling_probability=0.1 / 2**n) for n, each in enumerate(base.silos))
+        return replace(base, silos=tuple(silos))
+
+    together = composed_epsilon(entries(run(30), run(20)), SUBJECT, True, DELTA)
+    assert together == pytest.approx(unit_epsilon(run(50), SUBJECT, True), rel=1e-3)
+
+
 def test_many_choices_of_silos_become_the_worst_silo() -> None:
     """Three runs on unequal silos, any of which an item may be at: no more than three runs at the worst of them."""
     silos = tuple(

@@ -71,6 +71,15 @@ def test_a_subject_suffers_the_worst_choice_of_silos_and_no_worse(whole: Privacy
     assert unit_epsilon(whole, SUBJECT, every_silo=True) == pytest.approx(worst, rel=tolerance)
 
 
+def test_silos_are_compared_without_moves_that_hardly_ever_happen() -> None:
+    """200 items of a subject may be in a mini-batch: the central limit has no number for that, ε no loss."""
+    whole = unequal([(2e-3 / 1.3**n, 1 + 3 * n, 4.0) for n in range(8)], 2)
+    silos = tuple(replace(silo, max_items_per_subject=200) for silo in whole.silos)
+    whole = replace(whole, mechanism=sound(LOCAL_ITEM), silos=silos)
+    worst = brute_force(whole, 2)
+    assert worst * (1 - 1e-6) <= unit_epsilon(whole, SUBJECT, every_silo=True) <= 1.01 * worst
+
+
 def test_a_place_in_a_sum_is_as_likely_to_move_it_as_far_as_every_silo_that_may_take_it() -> None:
     """Every choice's silos, by how far they move the sum on average, against the places."""
     random = np.random.default_rng(0)
@@ -116,9 +125,11 @@ def test_drawn_silos_cost_what_the_worst_choice_does(together: int, changes: dic
 def test_too_many_outcomes_of_a_draw_are_bounded_by_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"silos_per_round": 4, "silo_choice": SiloChoice.RANDOM}
     whole = unequal([(0.02 * 1.1**n, 5, 8.0) for n in range(8)], 8, **chosen)
-    exact = unit_epsilon(whole, SUBJECT, every_silo=True)
+    one = replace(whole, settings=replace(whole.settings, silos_per_round=1))  # has nine outcomes
+    exact, exact_one = (unit_epsilon(each, SUBJECT, every_silo=True) for each in (whole, one))
     monkeypatch.setattr(worst_case_silos, "_MOST_OUTCOMES", 40)
     assert exact * 1.001 < unit_epsilon(whole, SUBJECT, every_silo=True) < 1.2 * exact
+    assert unit_epsilon(one, SUBJECT, every_silo=True) == exact_one
     one_more = replace(
         whole, silos=(whole.silos[-1],) * 50, silos_per_subject=50
     )  # 51 outcomes, however they are taken

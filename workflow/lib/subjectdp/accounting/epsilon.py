@@ -95,14 +95,15 @@ def large_epsilon(loss: PrivacyLoss, delta: float) -> float:
     Where a loss without its far tails is too small for that, the grid is that of a smaller ε."""
     finest = min(renyi.loss_spread(part.noise_multiplier, part.shift) for part in loss) / _POINTS_A_SPREAD
     widest = max(part.shift.sensitivities[-1] ** 2 / part.noise_multiplier**2 for part in loss)
-    epsilon = pld_epsilon(loss, delta, max(finest, _WINDOW * _total_spread(loss) / _MOST_POINTS, widest / _MOST_POINTS))
+    epsilon = pld_epsilon(loss, delta, max(finest, _WINDOW * total_spread(loss) / _MOST_POINTS, widest / _MOST_POINTS))
     if math.isfinite(epsilon):
         return epsilon
     grid = grid_width(loss, gaussian.clt_mu(loss), FINAL)
     return pld_epsilon(loss, delta, max(grid, _RELATIVE_GRID * renyi.rough_bound(loss, delta)))
 
 
-def _total_spread(loss: PrivacyLoss) -> float:
+def total_spread(loss: PrivacyLoss) -> float:
+    """Standard deviation of a composed loss; finite where moments of the likelihood ratio are not."""
     return math.sqrt(sum(p.steps * renyi.loss_spread(p.noise_multiplier, p.shift) ** 2 for p in loss))
 
 
@@ -143,7 +144,7 @@ def coarse_bounds(losses: Sequence[PrivacyLoss], delta: float) -> list[float]:
 
 def comparing_grid(loss: PrivacyLoss) -> float:
     """A grid width at which the losses of silos are compared: coarse, and not too fine for ε in the thousands."""
-    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), _WINDOW * _total_spread(loss) / _COMPARED_POINTS)
+    return max(grid_width(loss, gaussian.clt_mu(loss), SEARCH), _WINDOW * total_spread(loss) / _COMPARED_POINTS)
 
 
 def truncated_shift(shift: Shift, tail: float) -> tuple[Shift, float]:

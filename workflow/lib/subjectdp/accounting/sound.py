@@ -282,7 +282,7 @@ def _held(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: b
         return [_places(plan, silos, count, unit)]
     held = [[_steps(plan, silo, unit) for silo in each] for each in choices]
     return [
-        _places(plan, each, len(each), unit) if drawn and many_outcomes(steps) else steps
+        _places(plan, each, len(each), unit) if drawn and many_outcomes(steps, participants(plan)) else steps
         for steps, each in zip(held, choices, strict=True)
     ]
 
@@ -313,7 +313,8 @@ def _drawn_steps(plan: PrivacyPlan, held: list[MixtureSteps]) -> MixtureSteps:
     summed, still = noise_is_summed(plan), Shift((0.0,), (1.0,))
     sigma = least_noise(plan.silos) * noise_copies(plan) if summed else held[0].noise_multiplier
     parts = list[tuple[float, Series]]()
-    for chance, runs in drawn_together(few_kinds(held), participants(plan), len(plan.silos) - len(held)):
+    kinds = few_kinds(held, participants(plan))
+    for chance, runs in drawn_together(kinds, participants(plan), len(plan.silos) - len(held)):
         series = tuple((each.noise_multiplier / sigma, each.steps, each.shift) for each in merged(runs))
         if summed or not runs:
             series = ((1.0, 1, reduce(Shift.convolve, [each.shift for each in runs] or [still])),)

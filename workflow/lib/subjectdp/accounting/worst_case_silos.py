@@ -10,20 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from subjectdp.accounting.epsilon import comparing_grid, loss_distribution
+from subjectdp.accounting.epsilon import comparing_grid, loss_distribution, total_spread, truncated
 from subjectdp.accounting.events import Joined, MixtureSteps, Shift
-from subjectdp.accounting.gaussian import clt_mu
 from subjectdp.accounting.mixture_pld import excess
 from subjectdp.plan.plan import SiloSchedule
 
 _ALIKE = 1.005  # sampling probabilities within this factor are accounted as the largest of them
 _MOST_ENUMERATED = 20_000
-_FEW_CHOICES = 12  # that are written out
+_FEW_CHOICES = 3  # that are written out
 _MOST_OUTCOMES = 256  # of the draw of a round's silos
 _TOLERATED = 1e-3  # of δ
 
@@ -82,18 +81,21 @@ def losses_by_place(
     return [joined(place) for place in reversed(places[-count:])]
 
 
-def many_outcomes(held: Sequence[MixtureSteps]) -> bool:
-    """Whether a draw of silos has too many outcomes for each to be composed."""
-    return math.prod(copies + 1 for copies in Counter(held).values()) > _MOST_OUTCOMES
+def many_outcomes(held: Sequence[MixtureSteps], drawn: int) -> bool:
+    """Whether a draw of so many silos has too many outcomes for each to be composed."""
+    ways = np.ones(1)  # that 0, 1, .. of the silos are drawn
+    for copies in Counter(held).values():
+        ways = np.convolve(ways, np.ones(min(copies, drawn) + 1))[: drawn + 1]
+    return bool(ways.sum() > _MOST_OUTCOMES)
 
 
-def few_kinds(places: Sequence[MixtureSteps]) -> list[MixtureSteps]:
+def few_kinds(places: Sequence[MixtureSteps], drawn: int) -> list[MixtureSteps]:
     """Places of which each is as bad as the next: one stands for the next, where they differ the least, until a draw
     has few outcomes."""
     kinds = list(places)
-    while many_outcomes(kinds) and len(copies := Counter(kinds)) > 1:  # largest first, as the places
+    while many_outcomes(kinds, drawn) and len(copies := Counter(kinds)) > 1:  # largest first, as the places
         rises = [
-            (copies[small] * (clt_mu((large,)) ** 2 - clt_mu((small,)) ** 2), large, small)
+            (copies[small] * (total_spread((large,)) ** 2 - total_spread((small,)) ** 2), large, small)
             for large, small in pairwise(copies)
         ]
         _, large, small = min(rises, key=lambda each: each[0])
@@ -104,12 +106,13 @@ def few_kinds(places: Sequence[MixtureSteps]) -> list[MixtureSteps]:
 def drawn_together(held: Sequence[MixtureSteps], drawn: int, others: int) -> Iterator[tuple[float, list[MixtureSteps]]]:
     """Chances of which of the ``held`` silos' releases are ``drawn``, beside ``others``."""
     kinds = Counter(held)
-    ranges = [range(min(copies, drawn) + 1) for copies in kinds.values()]
+    outcomes: list[tuple[int, ...]] = [()]
+    for copies in kinds.values():
+        outcomes = [(*some, more) for some in outcomes for more in range(min(copies, drawn - sum(some)) + 1)]
     whole = math.comb(len(held) + others, drawn)
-    for counts in product(*ranges):
-        if (left := drawn - sum(counts)) >= 0:
-            ways = math.prod(map(math.comb, kinds.values(), counts)) * math.comb(others, left)
-            yield ways / whole, [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
+    for counts in outcomes:
+        ways = math.prod(map(math.comb, kinds.values(), counts)) * math.comb(others, drawn - sum(counts))
+        yield ways / whole, [kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)]
 
 
 def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list[list[tuple[int, int]]]:
@@ -175,17 +178,19 @@ class _Losses:
 
     Between two points of the grid δ is linear in e^ε for both silos. A silo is dominated whose δ is larger nowhere, but
     for a part of the δ that ε is asked for (``_TOLERATED``, all exchanges together): less than rounding losses up adds.
+    Half of it are the far tails of the moves: a grid up to their losses may have a billion points.
     Both directions are compared: what is tolerated at -ε in one of them would be e^ε times as much at ε in the other.
     """
 
     def __init__(self, run: Callable[[SiloRun], MixtureSteps], silos: Sequence[SiloRun], delta: float | None) -> None:
-        self._run, self._tolerated = run, None if delta is None else _TOLERATED * delta
-        self._grid = max(comparing_grid((run(silo),)) for silo in set(silos))
-        self._losses = cache(lambda silo: loss_distribution((run(silo),), self._grid))
+        self._tolerated = None if delta is None else _TOLERATED * delta / 2
+        self._shorter = cache(lambda silo: truncated((run(silo),), self._tolerated or 0.0)[0])
+        self._grid = max(comparing_grid(self._shorter(silo)) for silo in set(silos))
+        self._losses = cache(lambda silo: loss_distribution(self._shorter(silo), self._grid))
 
     def size(self, silo: SiloRun) -> float:
-        """The variance of its loss in the central limit."""
-        return clt_mu((self._run(silo),))
+        """The standard deviation of its loss."""
+        return total_spread(self._shorter(silo))
 
     def dominates(self, worse: SiloRun, better: SiloRun) -> bool:
         """Whether any number of releases is no safer with ``worse`` in the place of ``better``."""

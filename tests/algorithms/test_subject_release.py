@@ -1,6 +1,7 @@
 """SubjectRelease, ULDP-FL and SubjectSampling: one round against a float64 loop, coins, and what is not finite."""
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from algorithms import tiny
 from algorithms.reference import Reference
 from algorithms.tiny import LINEAR, ROUND, SEED, after_a_round
 from subjectdp.config.sections import OptimizerConfig
+from subjectdp.data.partition import Partition
 from subjectdp.plan.plan import AccountingMode, BudgetWeights, PrivacyPlan, SubjectSettings, TrustModel
 from subjectdp.sampling import subjects_of_round
 
@@ -184,8 +186,25 @@ def test_sums_of_subjects_with_items_that_are_not_numbers_stay_bounded() -> None
         total = step.subject_update_sum(batch) if updates else step.subject_sum(batch)
         assert torch.isfinite(total).all()
         assert float(total.norm()) > 0
-        bounds = run.federation.subject_clip_norms[0, np.unique(owners[owners != bad])]
+        bounds = run.federation.subject_clip_norms(0, np.unique(owners[owners != bad]))
         assert float(total.norm()) <= float(bounds.sum()) * (1 + 1e-5)
+
+
+def test_clip_norms_take_memory_for_who_is_where_alone() -> None:
+    """A table of silos and people of 50 MB, 560,000 people at 1,000 silos, took more than 13 GB and was killed."""
+    silos, people = 200, 5000
+    owners = np.arange(people).reshape(-1, silos).T.ravel()  # of silo 0, of silo 1, ...
+    none = np.zeros(0, np.int32)
+    counts = {"counts": {"subjects": people}}
+    partition = Partition(owners, owners, np.arange(silos + 1) * (people // silos), none, none, counts)
+    run = tiny.tiny_run(release_plan())
+    federation = replace(run.federation, partition=partition)
+    tracemalloc.start()
+    found = federation.subject_clip_norms(3, owners[75:80])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == pytest.approx([tiny.CLIP] * 5)
+    assert most < 2e6 < silos * people * 4
 
 
 def test_a_round_leaves_the_engine_at_the_new_model() -> None:

@@ -9,6 +9,7 @@ import random
 import warnings
 from collections import UserDict
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import register_pytree_node
-from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, WeightedRandomSampler, default_collate
 
 import subjectdp
 from api.loops import DATA, INPUTS, ITEMS, NOISE, TARGETS, Loop
@@ -1916,3 +1917,58 @@ def test_an_item_is_copied_without_the_data_set_that_it_is_a_view_of(hold: Calla
     for row, own in zip(data[1:], getattr(found, "rows", found), strict=True):
         assert own.equal(row) and own.untyped_storage().nbytes() == 8
     assert own_copy(held := hold(data.clone().requires_grad_() * 2)) is held, "a graph leads to weights"
+
+
+class _Rows(list[Tensor]):
+    def __deepcopy__(self, memo: Any) -> Any:
+        pytest.fail("a copy of all data")
+
+
+class _Collates(Dataset[Any]):
+    """Puts items together itself, and may keep something of them."""
+
+    def __init__(self, keeps: bool) -> None:
+        self.rows, self.keeps, self.kept = _Rows(torch.randn(1200, 6)), keeps, torch.zeros(6)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+        return self.rows[place], place % 3
+
+    def collate(self, items: list[Any]) -> Any:
+        rows, targets = default_collate(items)
+        before, self.kept = self.kept, rows.mean(0) * self.keeps
+        return rows + before, targets
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_no_trial_copies_a_data_set_that_collates(keeps: bool) -> None:
+    """Its ``collate_fn`` leads to all data: 100,000 items of 400 MB took 1.6 GB more."""
+    data = _Collates(keeps)
+    parts = Subset(data, range(1100))
+    options = {"data_loader": DataLoader(parts, 8, collate_fn=data.collate), "subjects": range(1100)}
+    with pytest.raises(ModelError, match="Expected a collate_fn that keeps") if keeps else nullcontext():
+        Loop(**options).train(2)
+
+
+class _Read(_Collates):
+    def __init__(self) -> None:
+        super().__init__(keeps=False)
+        self.read = list[int]()
+
+    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+        self.read.append(place)
+        return super().__getitem__(place)
+
+
+def test_items_that_torch_stacks_are_read_once() -> None:
+    """A trial of each first mini-batch took up to nine times its memory: 2.9 GB for 512 pictures of 224 pixels."""
+    data = _Read()
+    loop = Loop(data_loader=DataLoader(data, 8), subjects=range(1200))
+    data.read.clear()
+    for inputs, targets in loop.loader.take(2):
+        loop.loss(loop.private(inputs), targets).backward()
+        loop.optimizer.step()
+        assert len(data.read) == len(inputs)
+        data.read.clear()

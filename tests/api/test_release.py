@@ -226,7 +226,7 @@ def test_names_are_those_of_the_engine() -> None:
     def release(people: Any, silos: Any) -> Any:
         return subjectdp.SubjectRelease(nn.Linear(6, 3), nn.CrossEntropyLoss(), data, people, silos, settings)
 
-    assert len(release([1, 1.0, "1", "b"], ["x", "x", "y", "y"])._federation.subject_clip_norms[0]) == 2
+    assert release([1, 1.0, "1", "b"], ["x", "x", "y", "y"])._federation.partition.subjects == 2
     with pytest.raises(DataError, match="silos, item 1: expected a silo's name, got .*missing"):
         release(list("pqrs"), ["x", None, "y", "y"])
     with pytest.raises(ConfigError, match="one for each of the 4 items"):

@@ -90,6 +90,7 @@ CASES: list[tuple[str, list[str]]] = [
     (f"run '{SMOKE}' --cores 0", ["--cores to be a whole number from 1 on, got 0"]),
     ("init visits.csv --label cost --out visits.csv", ["--out to be a name that ends in .yaml"]),
     ("init visits.csv --label cost --out there.yaml", ["a file that is not there yet, or --force"]),
+    ("init nowhere.csv --label cost --out there.yaml", ["a file that is not there yet"]),  # before a table is read
     ("inspect", ["dataset", "to be given"]),
     ("inspect mnist", ["'mnist'", "Did you mean 'femnist'?"]),
     ("inspect femnist", ["--path", "where the source upstream lies"]),

@@ -142,8 +142,9 @@ def meetings_in_turn(silos: int, together: int, rounds: int, count: int) -> list
 
 def maximal(silos: Sequence[SiloRun]) -> list[SiloRun]:
     """The silos that no other silo is at least as bad as in every respect (one of each kind)."""
-    kinds = list({_badness(silo): silo for silo in silos}.values())
-    return [s for s in kinds if not any(other is not s and _dominates(other, s) for other in kinds)]
+    kinds = {_badness(silo): silo for silo in silos}
+    table = np.array(list(kinds))
+    return [silo for row, silo in zip(table, kinds.values(), strict=True) if (table >= row).all(axis=1).sum() == 1]
 
 
 def worst_of(silos: Sequence[SiloRun]) -> SiloRun:

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
+from operator import length_hint
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from subjectdp.api.private_loss import ItemLosses
 from subjectdp.api.private_step import Draw, PrivateStep
-from subjectdp.api.watched import Changes, Watched
+from subjectdp.api.watched import LARGE, Changes, Watched
 from subjectdp.engine.batches import Grouping, Part, group_parts, item_parts, leaves_of, of_items, plain, tensors_in
 from subjectdp.engine.generators import States, generators_kept, seed_all
 from subjectdp.engine.probe import DRAWN, TRIED, TRIED_AGAIN, own_copy, tried_positions
@@ -44,7 +46,7 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
         allowed = f"one with items by position, 0 to {len(dataset) - 1}: reading one gave {problem!r}"
         raise expected("data set", type(dataset).__name__, allowed, DataError) from problem
     try:
-        check_collate(loader.collate_fn, items)
+        check_collate(loader, items)
         batch = loader.collate_fn(items)
     except (RuntimeError, TypeError) as problem:
         allowed = f"one that puts any number of items together, such as items padded to one length: {problem}"
@@ -59,10 +61,31 @@ def tried_batch(loader: DataLoader[Any], device: torch.device) -> tuple[Any, Any
     return inputs_and_targets(batch, device)
 
 
-def check_collate(collate: Callable[[list[Any]], Any], items: list[Any]) -> bool:
+def _data_of(value: Any, seen: set[int]) -> Iterator[Any]:
+    """What is long of all that a data set, and those that it is made of, hold: no trial has to copy it."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, Dataset) or (isinstance(value, list | tuple) and len(value) <= LARGE):
+        for each in [*vars(value).values()] if isinstance(value, Dataset) else value:
+            yield from _data_of(each, seen)
+    elif (getattr(value, "nbytes", 0) or length_hint(value)) > LARGE:
+        yield value
+
+
+def _stacks(collate: Any) -> bool:
+    """Whether it is torch's own, for its own types: that stacks items, and needs no trial, which takes many batches."""
+    return collate is default_collate and all(
+        each.__module__ == default_collate.__module__ for each in default_collate_fn_map.values()
+    )
+
+
+def check_collate(loader: DataLoader[Any], items: list[Any]) -> bool:
     """Tries a ``collate_fn`` on items, and says whether it draws numbers: then under many states of the generators.
     Raises ModelError where it sorts, mixes or drops them, or keeps something of them for the next."""
-    every = list(range(len(items)))
+    if _stacks(loader.collate_fn):
+        return False
+    every, collate, data = list(range(len(items))), loader.collate_fn, [*_data_of(loader.dataset, set())]
 
     def made(places: list[int], seed: int, by: Callable[[list[Any]], Any] = collate) -> list[Tensor]:
         seed_all(seed)
@@ -70,7 +93,7 @@ def check_collate(collate: Callable[[list[Any]], Any], items: list[Any]) -> bool
 
     with generators_kept():
         for copies in ([0] * len(items), [every[-1]] * len(items)):
-            after_all, alone = own_copy(collate), own_copy(collate)
+            after_all, alone = own_copy(collate, data), own_copy(collate, data)
             made(every, 1, after_all), made(copies, 1, alone)
             _check_rows(made(copies, 1, after_all), made(copies, 1, alone), every, every)
         seed_all()
@@ -252,12 +275,14 @@ class BatchCheck:
         """Looks at a batch, of the items at those places. Raises ModelError where the ``collate_fn`` mixes them or
         padding changes a gradient, DataError as :meth:`check_length`."""
         self.check_length()
+        if self.check_padded is None or _stacks(self._loader.collate_fn):
+            return
         size = sum(shape.numel() for shape in _sizes(batch))
         longer = size > self._tried and _sizes(batch) not in self._seen
-        if self.check_padded is None or not (self._is_due(len(places)) or longer):
+        if not (self._is_due(len(places)) or longer):
             return
         items = [self._dataset[place] for place in places]
-        drawn = check_collate(self._loader.collate_fn, items)
+        drawn = check_collate(self._loader, items)
         if not longer:
             return
         self._seen.add(_sizes(batch))

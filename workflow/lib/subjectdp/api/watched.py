@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from subjectdp.errors import PrivacyError
 
 _PLAIN = {bool, int, float, str, type(None)}
-_LARGE = 1000  # entries of a container or an array: a longer one is told by its identity
+LARGE = 1000  # entries of a container or an array: a longer one is told by its identity
 _OF_TORCH = frozenset(vars(nn.Module()))
 _CONTAINERS = (list, tuple, set, dict)
 _LOOKED_INTO = (nn.Module, FunctionType, MethodType, partial, *_CONTAINERS)
@@ -53,8 +53,8 @@ class Watched:
         if isinstance(value, Tensor):
             self._found[name] = id(value), None if value.is_inference() else value._version
         elif isinstance(value, np.ndarray):
-            self._found[name] = id(value), value.tobytes() if value.size <= _LARGE else None
-        elif isinstance(value, _CONTAINERS) and len(value) > _LARGE:
+            self._found[name] = id(value), value.tobytes() if value.size <= LARGE else None
+        elif isinstance(value, _CONTAINERS) and len(value) > LARGE:
             self._found[name] = id(value), len(value)
         elif not known and (parts := _parts(value, inside)) is not None:
             inside = inside or not isinstance(value, _LOOKED_INTO)

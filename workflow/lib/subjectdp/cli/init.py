@@ -127,13 +127,13 @@ def init(options: argparse.Namespace) -> None:
     columns that no option names, where it runs in a terminal.
     """
     path = Path(options.table)
-    keys = table_keys(options)
-    named = {*np.atleast_1d(keys.get("subject", [])), keys.get("silo"), *keys.get("drop", [])}
-    frame, _ = read_frame(path, options.silo == FILE, named)
     out = Path(options.out or f"{path.name.split('.')[0]}.yaml")
     check_output("--out", str(out), (".yaml", ".yml"))
     if out.exists() and not options.force:
         raise expected("--out", str(out), "a file that is not there yet, or --force")
+    keys = table_keys(options)
+    named = {*np.atleast_1d(keys.get("subject", [])), keys.get("silo"), *keys.get("drop", [])}
+    frame, _ = read_frame(path, options.silo == FILE, named)
     print_table(("column", "kind", "values", "missing"), [_described(frame[name]) for name in frame.columns])
     given = {**_asked(options), "source": "table", "path": str(path.resolve())}
     numbering = [name for name in frame.columns if numbers_the_rows(frame[name])]
@@ -144,6 +144,7 @@ def init(options: argparse.Namespace) -> None:
     if frame.isna().any(axis=None) and "missing" not in given:
         given["missing"] = "indicator"
         print("\nCells without a value: 0, and 1 in a feature of their own (data.missing: indicator).")
+    del frame  # as large as the one that is read now
     data = validated(DataConfig, given, "data")
     content = read_source(data, path)
     check_content(content)

@@ -183,17 +183,17 @@ class _Columns:
             if not missing.any():
                 return {name: scaled}
             return {name: np.nan_to_num(scaled), f"{name} missing": missing.astype(np.float32)}
-        where = f"{self.path}, {name}"
-        named = (person(each, "a value", where) if not no else "" for each, no in zip(column, missing, strict=True))
-        words = np.array(list(named))
-        found = sorted(set(words[~missing].tolist()))
+        given = _Columns(self.path, self.frame.loc[~missing, [name]], self.data)
+        found, words = given.names([name], "a value")
         self._check_words(name, found)
         if len(found) > _MOST_WORDS:
             raise DataError(
                 f"{self.path}: the column {in_words(name)} has {len(found)} different texts, at most {_MOST_WORDS} "
                 "become features. Leave it out with data.drop, or encode it beforehand."
             )
-        return {f"{name}={each}": (words == each).astype(np.float32) for each in found}
+        places = np.full(len(column), -1)
+        places[~missing] = words
+        return {f"{name}={each}": (places == place).astype(np.float32) for place, each in enumerate(found)}
 
     def _check_words(self, name: str, found: list[str]) -> None:
         for word in found:
@@ -229,7 +229,8 @@ class _Columns:
         for place, value in zip(first, values, strict=True):
             where = self._where(place, ", ".join(columns))
             found.append(person(value, kind, where))
-            check_name(found[-1], kind, where)
+            if kind != "a value":
+                check_name(found[-1], kind, where)
         whole = all(name.lstrip("-").isdecimal() for name in found)
         names = sorted(set(found), key=lambda name: (int(name), name) if whole else (0, name))
         places = {name: place for place, name in enumerate(names)}
@@ -339,7 +340,7 @@ def _csv(path: Path) -> tuple[pd.DataFrame, bool]:
     frame = cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1).reset_index(drop=True)
     frame.columns.name = None
     _check_distinct(path, frame)
-    return frame.apply(lambda column: column.mask(column.str.strip().str.casefold().isin(MISSING), None)), mark == ","
+    return frame.apply(lambda column: column.mask(column.str.strip().str.lower().isin(MISSING), None)), mark == ","
 
 
 def _with_decimal_points(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
@@ -409,5 +410,8 @@ def _without_row_numbers(path: Path, frame: pd.DataFrame, dropped: set[str]) -> 
 
 def numbers_the_rows(column: pd.Series[Any]) -> bool:
     """Whether a column only counts the rows, from 0 or from 1."""
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    return any(np.array_equal(numbers, np.arange(first, first + len(column))) for first in (0, 1))
+    for part in (column.head(2), column):  # the first two cells say of most that they do not
+        numbers = pd.to_numeric(part, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        if not any(np.array_equal(numbers, np.arange(first, first + len(part))) for first in (0, 1)):
+            return False
+    return True

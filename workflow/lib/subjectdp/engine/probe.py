@@ -11,7 +11,7 @@ Two comparisons, on copies, under generators whose states are put back:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -268,11 +268,12 @@ def copied(model: nn.Module) -> nn.Module:
         raise ModelError(f"Expected {wanted}: {problem}") from problem
 
 
-def own_copy(value: Any) -> Any:
-    """A copy of a criterion, ``collate_fn`` or item, so that a trial leaves nothing in it; itself if it has none."""
+def own_copy(value: Any, shared: Iterable[Any] = ()) -> Any:
+    """A copy of a criterion, ``collate_fn`` or item, so that a trial leaves nothing in it; itself if it has none.
+    What is ``shared``, such as the data that it holds, is not copied."""
     try:
         with _OwnNumbersAlone():
-            return copy.deepcopy(value)
+            return copy.deepcopy(value, {id(each): each for each in shared})
     except Exception:  # whatever anyone's code raises
         return value
 

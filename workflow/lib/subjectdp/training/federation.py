@@ -124,14 +124,28 @@ class Federation:
         """How far one integer of the grid moves a parameter."""
         return self.optimiser.learning_rate * self.grid.step / self.plan.silos[0].divisor
 
+    def subject_clip_norms(self, silo: int, subjects: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+        """C_a of subjects at a silo that holds them; parts of a budget, where the plan has one."""
+        silos, owners, norms = self._clip_norms
+        start, end = np.searchsorted(silos, [silo, silo + 1])
+        found: NDArray[np.float32] = norms[start + np.searchsorted(owners[start:end], subjects)]
+        return found
+
     @cached_property
-    def subject_clip_norms(self) -> NDArray[np.float32]:
-        """C_a of each subject at each silo, (silos, subjects); parts of a budget, where the plan has one."""
-        partition, plan = self.partition, self.plan
+    def _clip_norms(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        """Silo, subject and C_a of each pair with items: most silos hold few of all people."""
+        plan = self.plan
+        silos, owners, items = self.partition.groups()
+        norms = np.full(len(items), plan.settings.clip_norm, np.float32)
         if not plan.mechanism.shared_budget:
-            return np.full((partition.silos, partition.subjects), plan.settings.clip_norm, np.float32)
+            return silos, owners, norms
         rule = plan.settings.subject.weights, plan.mechanism.trust, plan.silos_per_subject
-        return clip_norms(budget_weights(partition.counts(), *rule), plan.settings.clip_norm)
+        order = np.argsort(owners, kind="stable")
+        held = np.bincount(owners)[owners[order]]
+        for count in np.unique(held).tolist():  # people at as many silos
+            own = order[held == count].reshape(-1, count).T
+            norms[own] = clip_norms(budget_weights(items[own], *rule), plan.settings.clip_norm)
+        return silos, owners, norms
 
 
 def noise_name(

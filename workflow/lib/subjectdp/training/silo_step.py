@@ -135,7 +135,7 @@ class SiloStep:
         if not isinstance(batch, MiniBatch):
             raise TypeError(f"Expected a mini-batch of SiloStep.sample_batch, got {type(batch).__name__}.")
         subjects, groups, weights = batch.subject_groups
-        clip_norms = to_device(self.federation.subject_clip_norms[self.silo, subjects], self.federation.device)
+        clip_norms = to_device(self.federation.subject_clip_norms(self.silo, subjects), self.federation.device)
         if updates:
             total, norms = subject_update_sum(self.federation, batch, groups, weights, clip_norms)
         else:

@@ -281,8 +281,9 @@ def _held(plan: PrivacyPlan, silos: list[SiloRun], unit: PrivacyUnit, several: b
     elif not (choices := _held_by_people(plan, silos) or few_choices(silos, count)):
         return [_places(plan, silos, count, unit)]
     held = [[_steps(plan, silo, unit) for silo in each] for each in choices]
+    draw = participants(plan), noise_is_summed(plan)
     return [
-        _places(plan, each, len(each), unit) if drawn and many_outcomes(steps, participants(plan)) else steps
+        _places(plan, each, len(each), unit) if drawn and many_outcomes(steps, *draw) else steps
         for steps, each in zip(held, choices, strict=True)
     ]
 
@@ -313,7 +314,7 @@ def _drawn_steps(plan: PrivacyPlan, held: list[MixtureSteps]) -> MixtureSteps:
     summed, still = noise_is_summed(plan), Shift((0.0,), (1.0,))
     sigma = least_noise(plan.silos) * noise_copies(plan) if summed else held[0].noise_multiplier
     parts = list[tuple[float, Series]]()
-    kinds = few_kinds(held, participants(plan))
+    kinds = few_kinds(held, participants(plan), summed)
     for chance, runs in drawn_together(kinds, participants(plan), len(plan.silos) - len(held)):
         series = tuple((each.noise_multiplier / sigma, each.steps, each.shift) for each in merged(runs))
         if summed or not runs:

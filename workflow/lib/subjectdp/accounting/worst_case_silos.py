@@ -81,19 +81,19 @@ def losses_by_place(
     return [joined(place) for place in reversed(places[-count:])]
 
 
-def many_outcomes(held: Sequence[MixtureSteps], drawn: int) -> bool:
-    """Whether a draw of so many silos has too many outcomes for each to be composed."""
+def many_outcomes(held: Sequence[MixtureSteps], drawn: int, summed: bool) -> bool:
+    """Whether a draw of so many silos has too many outcomes for each to be composed; a sum takes longer."""
     ways = np.ones(1)  # that 0, 1, .. of the silos are drawn
     for copies in Counter(held).values():
         ways = np.convolve(ways, np.ones(min(copies, drawn) + 1))[: drawn + 1]
-    return bool(ways.sum() > _MOST_OUTCOMES)
+    return bool(ways.sum() > (_MOST_OUTCOMES / 4 if summed else _MOST_OUTCOMES))
 
 
-def few_kinds(places: Sequence[MixtureSteps], drawn: int) -> list[MixtureSteps]:
+def few_kinds(places: Sequence[MixtureSteps], drawn: int, summed: bool) -> list[MixtureSteps]:
     """Places of which each is as bad as the next: one stands for the next, where they differ the least, until a draw
     has few outcomes."""
     kinds = list(places)
-    while many_outcomes(kinds, drawn) and len(copies := Counter(kinds)) > 1:  # largest first, as the places
+    while many_outcomes(kinds, drawn, summed) and len(copies := Counter(kinds)) > 1:  # largest first, as the places
         rises = [
             (copies[small] * (total_spread((large,)) ** 2 - total_spread((small,)) ** 2), large, small)
             for large, small in pairwise(copies)

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from subjectdp.api.private_loss import ItemLosses
 from subjectdp.api.private_step import Draw, PrivateStep
@@ -72,9 +73,18 @@ def _data_of(value: Any, seen: set[int]) -> Iterator[Any]:
         yield value
 
 
+def _stacks(collate: Any) -> bool:
+    """Whether it is torch's own, for its own types: that stacks items, and needs no trial, which takes many batches."""
+    return collate is default_collate and all(
+        each.__module__ == default_collate.__module__ for each in default_collate_fn_map.values()
+    )
+
+
 def check_collate(loader: DataLoader[Any], items: list[Any]) -> bool:
     """Tries a ``collate_fn`` on items, and says whether it draws numbers: then under many states of the generators.
     Raises ModelError where it sorts, mixes or drops them, or keeps something of them for the next."""
+    if _stacks(loader.collate_fn):
+        return False
     every, collate, data = list(range(len(items))), loader.collate_fn, [*_data_of(loader.dataset, set())]
 
     def made(places: list[int], seed: int, by: Callable[[list[Any]], Any] = collate) -> list[Tensor]:
@@ -265,9 +275,11 @@ class BatchCheck:
         """Looks at a batch, of the items at those places. Raises ModelError where the ``collate_fn`` mixes them or
         padding changes a gradient, DataError as :meth:`check_length`."""
         self.check_length()
+        if self.check_padded is None or _stacks(self._loader.collate_fn):
+            return
         size = sum(shape.numel() for shape in _sizes(batch))
         longer = size > self._tried and _sizes(batch) not in self._seen
-        if self.check_padded is None or not (self._is_due(len(places)) or longer):
+        if not (self._is_due(len(places)) or longer):
             return
         items = [self._dataset[place] for place in places]
         drawn = check_collate(self._loader, items)

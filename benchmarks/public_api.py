@@ -163,7 +163,8 @@ def stepping(name: str, trained: Trained, device: str = "cpu") -> Callable[[], N
     torch.manual_seed(0)
     model, items = trained.model().train().to(device), _EPOCH * trained.batch
     data = _Items(trained.items(items).to(device), torch.randint(0, trained.classes, (items,)).to(device))
-    loader, criterion = DataLoader(data, trained.batch, shuffle=True, collate_fn=_batch), nn.CrossEntropyLoss()
+    collate = _batch if data.tensors[0].is_cuda else None
+    loader, criterion = DataLoader(data, trained.batch, shuffle=True, collate_fn=collate), nn.CrossEntropyLoss()
     if name.startswith("opacus"):
         model = ModuleValidator.fix(model)
     optimiser: Any = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.01)

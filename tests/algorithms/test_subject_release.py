@@ -40,7 +40,9 @@ class SubjectReference(Reference):
     def __init__(self, rule: BudgetWeights, trust: TrustModel, steps: int = 1) -> None:
         super().__init__()
         self.rule, self.squared, self.steps = rule, trust is LOCAL, steps
-        self.counts = self.partition.counts().astype(float)
+        silos, subjects, items = self.partition.groups()
+        self.counts = np.zeros((self.partition.silos, self.partition.subjects))
+        self.counts[silos, subjects] = items
 
     def weight(self, subject: int, silo: int) -> float:
         own = self.counts[:, subject]

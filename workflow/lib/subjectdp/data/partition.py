@@ -76,17 +76,8 @@ class Partition:
         part = slice(int(self.train_offsets[index]), int(self.train_offsets[index + 1]))
         return self.train_items[part], self.train_subjects[part]
 
-    def counts(self) -> Integers:
-        """Items of each subject in each silo: int64 (silos, subjects)."""
-        silo = np.repeat(np.arange(self.silos, dtype=np.int64), np.diff(self.train_offsets))
-        flat = np.bincount(silo * self.subjects + self.train_subjects, minlength=self.silos * self.subjects)
-        return flat.reshape(self.silos, self.subjects)
-
     def groups(self) -> tuple[Integers, Integers, Integers]:
-        """Silo, subject and number of items of each pair that has items, by silo and subject; int64 each.
-
-        Unlike :meth:`counts` it takes no memory for pairs without items.
-        """
+        """Silo, subject and number of items of each pair that has items, by silo and subject; int64 each."""
         silo = np.repeat(np.arange(self.silos, dtype=np.int64), np.diff(self.train_offsets))
         pairs, sizes = np.unique(silo * self.subjects + self.train_subjects, return_counts=True)
         return *np.divmod(pairs, self.subjects), sizes

@@ -174,6 +174,7 @@ def _check_gradients(engine: ClippingEngine, inputs: Inputs, targets: Any, item_
         for item in two.tolist():
             others, copies = torch.arange(number_of(inputs)), torch.tensor([item, item])
             _compare_among(own, inputs, targets, (item, others), (0, copies))
+            return_freed_memory()
 
 
 def _compare_among(

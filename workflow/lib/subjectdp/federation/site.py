@@ -52,7 +52,7 @@ class Site(Section):
     """The digest of the one plan that was agreed on; null: any plan within the limit, where no person's limit rests on
     other silos."""
     performance: PerformanceConfig = PerformanceConfig()
-    """Threads and device of this machine."""
+    """Threads and device of this machine; ``physical_batch_size`` 0: items go through the model one by one."""
 
 
 def load_site(path: Path | str) -> Site:

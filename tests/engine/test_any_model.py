@@ -1,5 +1,6 @@
 """Models of any shape: clipped sums of items and of subjects beside a float64 loop over single items."""
 
+import gc
 import types
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,7 @@ from engine.oracle import Code, check_clip_sum, tried_already
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.engine.probe import find_layout
+from subjectdp.engine.uses import Uses
 from subjectdp.errors import ModelError
 
 pytestmark = pytest.mark.slow
@@ -574,6 +576,18 @@ def test_masks_that_a_module_holds_choose_no_rows() -> None:
     headed = Headed(model)
     assert not find_layout(headed, [name for name, _ in headed.named_parameters()], sequences()).alone
     check_clip_sum(headed, sequences(), TARGETS)
+
+
+def test_the_tensors_of_a_pass_are_freed_with_it() -> None:
+    """Not by the collector of cycles, which torch's memory does not wake: models of 25 million parameters took five
+    times the memory of plain SGD."""
+    gc.collect()
+    gc.disable()
+    try:
+        subjectdp.clip_sum(Headed(encoder()), sequences(), TARGETS, 1.0)
+        assert not [each for each in gc.get_objects() if type(each) is Uses]
+    finally:
+        gc.enable()
 
 
 def as_groups(m: Any, x: Tensor) -> Tensor:

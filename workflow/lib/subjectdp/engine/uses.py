@@ -233,6 +233,9 @@ class Uses(TorchFunctionMode):
         self._values = {id(value.tensor): value for value in self.roots}
         self._shared = {id(tensor): tensor for tensor in constants}
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        known = self._shared, self._values  # a method as the argument would be a cycle, which keeps all tensors
+        self.is_shared: Callable[[Tensor], bool] = lambda tensor: any(id(tensor) in each for each in known)
+        """Whether a tensor depends on no item: made of parameters and constants."""
         self._ragged = Ragged(items, self.is_shared)
         self._uses: list[_Use] = []
         self._derived: list[_Derived] = []
@@ -334,10 +337,6 @@ class Uses(TorchFunctionMode):
         edges, shapes = edges_of((outputs[n] for n in which), f"'{key}'"), [outputs[n].shape for n in which]
         self._uses.append(_Use(key, func, kept, spec, values, which, edges, shapes, places, versions))
         return tree_unflatten(outputs, shape)
-
-    def is_shared(self, tensor: Tensor) -> bool:
-        """Whether a tensor depends on no item: made of parameters and constants."""
-        return id(tensor) in self._shared or id(tensor) in self._values
 
     def check_by_items(self, places: Mapping[Key, Places]) -> None:
         """Raises NotFollowed where a function gives an item another output by itself than among the others, or none."""

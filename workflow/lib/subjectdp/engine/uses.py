@@ -326,7 +326,7 @@ class Uses(TorchFunctionMode):
         if self.places is None:
             shared = {n for n, each in enumerate(arguments) if n in values or id(each) in self._shared}
             made, ragged = _copies([outputs[n] for n in which]), any(map(self.is_ragged, tensors_of(arguments)))
-            self.seen[key] = Seen(_copies(kept), made, shared, ragged)
+            self.seen[key] = Seen(_copies(kept, values), made, shared, ragged)
             if func not in _FACTORS:
                 self._by_items[key] = partial(_one_by_one, func, kept, spec)
             return tree_unflatten(outputs, shape)
@@ -400,8 +400,6 @@ def _one_by_one(
 
 
 _ROUNDING = 1e-4  # of the largest number of a tensor
-
-
 _CHANGED = "Expected a model that treats items one by one: in '{}' one item changes what others see."
 _RAGGED = "Expected a model that keeps its items apart: how many rows '{}' sees depends on their values."
 _ONE_FOR_ALL = "Expected a model that keeps its items apart: the output of '{}' is one for all items."
@@ -432,8 +430,10 @@ def _body(func: types.FunctionType) -> types.FunctionType:
     return body
 
 
-def _copies(values: list[Any]) -> list[Any]:
-    return [each.detach().clone() if isinstance(each, Tensor) else None for each in values]
+def _copies(tensors: list[Any], values: Mapping[int, Value] | None = None) -> list[Any]:
+    """Of all but ``values``, which nothing changes and which are as large as the model."""
+    detached = [each.detach() if isinstance(each, Tensor) else None for each in tensors]
+    return [each if each is None or n in (values or ()) else each.clone() for n, each in enumerate(detached)]
 
 
 # --- where the items are ------------------------------------------------------------------------------------

@@ -33,6 +33,12 @@ def words() -> nn.Module:
     return Code(lambda m, x: m.last(m.lstm(m.embedding(x).transpose(0, 1))[0].mean(0)), **parts, last=nn.Linear(7, 80))
 
 
+def late_convolutions() -> nn.Module:
+    """As at the end of a residual network: large weights, few positions (49 and 9), gradients that are not kept."""
+    maps = [nn.Conv2d(1, 64, 3, stride=4), nn.Tanh(), nn.Conv2d(64, 64, 3, padding=1), nn.Tanh(), nn.MaxPool2d(3, 2)]
+    return nn.Sequential(*maps, nn.Conv2d(64, 32, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(32 * 9, 62))
+
+
 class Head(nn.Module):
     """One linear layer on pixels: in closed form as it is, through autograd with something after it or along rows."""
 
@@ -55,8 +61,8 @@ class Head(nn.Module):
 
 def model_of(name: str) -> nn.Module:
     torch.manual_seed(11)
-    if name in ("every_layer", "words"):
-        return every_layer() if name == "every_layer" else words()
+    if name in OWN:
+        return OWN[name]()
     if name.startswith("head"):
         return Head(name.removeprefix("head").strip())
     if name in TEXT:
@@ -64,6 +70,7 @@ def model_of(name: str) -> nn.Module:
     return build_model(name, 62, "image", 3, {"hidden": 64} if name == "leaf_cnn" else {})
 
 
+OWN = {"every_layer": every_layer, "words": words, "late convolutions": late_convolutions}
 TEXT = {"leaf_lstm": {"hidden": 24, "dense": 16}, "char_ngram": {"singles": 3, "pairs": 1}}
 PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "mv", "addmv", "convolution", "convolution_backward"}
 
@@ -80,7 +87,7 @@ def flat_in_order(engine: ClippingEngine, vector: Tensor) -> Tensor:
     return torch.cat([view.flatten() for view in engine.flat.views(vector).values()]).double()
 
 
-NAMES = ["leaf_cnn", "small_cnn", "logistic", *TEXT, "every_layer", "words"]
+NAMES = ["leaf_cnn", "small_cnn", "logistic", *TEXT, *OWN]
 NAMES += ["head", "head scaled", "head scaled in place", "head viewed", "head along"]
 
 
@@ -169,12 +176,12 @@ class Shortened(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", "every_layer", "words", "head along"])
+@pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", *OWN, "head along"])
 def test_products_that_are_shortened_lengthen_no_sum(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As training scripts allow it: the model's passes may be shortened, norms and sums may not; nor may rounding."""
     inputs, labels = data_of(name, 16)
     engine = ClippingEngine(FlatParameters(model_of(name)))
-    monkeypatch.setattr(convolution, "_KEEP_BYTES", convolution._KEEP_BYTES if kept else 0)
+    monkeypatch.setattr(convolution, "_KEPT", convolution._KEPT if kept else 0)
     with shortening("bf16"), Shortened():
         sums = [engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], 0.01)[0] for i in range(16)]
         assert torch.backends.mkldnn.conv.fp32_precision == torch.backends.mkldnn.matmul.fp32_precision == "bf16"

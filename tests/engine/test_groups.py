@@ -69,7 +69,7 @@ def test_one_item_or_group_moves_the_sum_by_at_most_clip_norm(
 @pytest.mark.slow
 @pytest.mark.parametrize("rest", [1e-4, 3e-4, 1e-3, 3e-3])
 @pytest.mark.parametrize("pairs", [1, 20])
-@pytest.mark.parametrize("name", ["leaf_cnn", "leaf_lstm", "words"])
+@pytest.mark.parametrize("name", ["leaf_cnn", "leaf_lstm", "words", "late convolutions"])
 def test_gradients_that_almost_cancel_are_not_taken_for_short_ones(name: str, rest: float, pairs: int) -> None:
     """|Σ w_i g_i|² from products is wrong by a part of Σ|w_i g_i|²; the bound must hold all the same."""
     inputs, labels = data_of(name, 1)

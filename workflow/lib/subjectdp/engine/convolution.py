@@ -1,11 +1,12 @@
 """2-D convolutions: per-item weight gradients by cache-blocked im2col, in channels-last memory.
 
-The Gram ("ghost") form is never cheaper here: a 14x14 map has 196 positions, and T x T products cost more than the
-gradient itself.
+Of layers whose gradients would be far larger than what they are made of, as the last of a residual network, only the
+norms are computed, often by products of their few positions; the weighted sum is a plain gradient of scaled deltas.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,11 +14,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subjectdp.engine.batches import Grouping, Run
-from subjectdp.engine.rules import Coefficients, OwnForward, Squares, Sums, group_sums, grouped, squared_rows, zeroed
+from subjectdp.engine.rules import (
+    Coefficients,
+    OwnForward,
+    Squares,
+    Sums,
+    group_sums,
+    grouped,
+    joined,
+    product_squares,
+    squared_rows,
+    summed,
+    zeroed,
+)
 
 _CPU_BLOCK = 4  # items whose im2col copy stays in cache
 _GPU_FLOATS = 1 << 27  # of it at once: on a GPU few launches matter more than cache
-_KEEP_BYTES = 256 << 20  # gradients up to this size are kept for the weighted sum
+_KEPT = 3  # times as large as what they are made of, gradients are kept for the weighted sum, else the latter
 
 
 class ConvolutionRule(OwnForward):
@@ -51,18 +64,19 @@ class ConvolutionCaptured:
     bias_gradients: Tensor | None = None  # (B, O)
 
     def squared_norms(self, grouping: Grouping) -> Squares:
-        self.kept = grouping.count * self.module.weight.numel() * 4 <= _KEEP_BYTES
+        made_of = self.inputs.numel() + self.delta.numel()
+        self.kept = grouping.count * self.module.weight.numel() <= _KEPT * made_of
         self.one_channel = self.kept and self.inputs.shape[1] == 1
         rows = self.delta.permute(0, 2, 3, 1).flatten(1, 2)  # (B, H'W', O), a view
         self.bias_gradients = rows.sum(1) if self.module.bias is not None else None
-        norms = self._one_channel(rows, grouping) if self.one_channel else self._in_blocks(rows, grouping)
+        squares = [self._one_channel(rows, grouping) if self.one_channel else self._in_blocks(rows, grouping)]
         if self.bias_gradients is not None:
-            norms += squared_rows(group_sums(self.bias_gradients, grouping))
+            squares.append(Squares(squared_rows(group_sums(self.bias_gradients, grouping))))
         if self.kept:
             self.inputs = self.delta = self.delta.new_empty(0)
-        return Squares(norms)
+        return summed(squares)
 
-    def _one_channel(self, rows: Tensor, grouping: Grouping) -> Tensor:
+    def _one_channel(self, rows: Tensor, grouping: Grouping) -> Squares:
         (_, _, height, width), (kh, kw) = self.delta.shape, self.module.kernel_size
         (sh, sw), (dh, dw), (ph, pw) = self.module.stride, self.module.dilation, _padding(self.module)
         padded = F.pad(self.inputs[:, 0], (pw, pw, ph, ph))
@@ -76,25 +90,23 @@ class ConvolutionCaptured:
             columns = windows.reshape(len(part), kh * kw, height * width)
             torch.bmm(columns, rows[start : start + at_once], out=gradients[start : start + at_once])
         self.gradients = group_sums(gradients.flatten(1), grouping)
-        return squared_rows(self.gradients)
+        return Squares(squared_rows(self.gradients))
 
-    def _in_blocks(self, rows: Tensor, grouping: Grouping) -> Tensor:
+    def _in_blocks(self, rows: Tensor, grouping: Grouping) -> Squares:
         size = self.module.weight[0].numel()
-        block = _block(rows, size)
-        columns = _Columns(self.inputs, self.delta, self.module, block)
-        gradients = rows.new_empty(grouping.count if self.kept else block, rows.shape[2], size)
-        norms = rows.new_empty(grouping.count)
-        first = 0
-        for run in grouping.runs:
-            at_once = max(1, block // run.size)
-            for group in range(0, run.groups, at_once):
-                groups = min(at_once, run.groups - group)
-                out = gradients[first : first + groups] if self.kept else gradients[:groups]
-                _block_gradients(rows, columns, Run(run.start + group * run.size, groups, run.size), out)
-                norms[first : first + groups] = squared_rows(out.flatten(1))
-                first += groups
+        columns = _Columns(self.inputs, self.delta, self.module, _block(rows, size))
+        gradients = rows.new_empty(grouping.count if self.kept else 1, rows.shape[2], size)
+        squares, first = [], 0
+        for block in _blocks(grouping, columns.block):
+            if self.kept or block.size > columns.block:
+                out = gradients[first : first + block.groups] if self.kept else gradients
+                _block_gradients(rows, columns, block, out)
+                squares.append(Squares(squared_rows(out.flatten(1))))
+            else:
+                squares.append(product_squares(grouped(rows, block), [columns.grouped(block)], 0.0))
+            first += block.groups
         self.gradients = gradients.flatten(1) if self.kept else None
-        return norms
+        return joined(squares)
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         if self.gradients is None:
@@ -164,6 +176,11 @@ class _Columns:
         self._columns[:count].copy_(self._windows[:count])
         return self._columns[:count].view(count, self._out_h * self._out_w, -1)
 
+    def grouped(self, block: Run) -> Tensor:
+        """(groups, size·H'W', kh·kw·I), valid until the next call."""
+        columns = self.of(block.items)
+        return columns.view(block.groups, -1, columns.shape[2])
+
 
 def _block(rows: Tensor, size: int) -> int:
     """Items whose columns, ``size`` numbers a position, and gradients are made at once."""
@@ -172,11 +189,18 @@ def _block(rows: Tensor, size: int) -> int:
     return min(len(rows), max(1, _GPU_FLOATS // (size * max(rows.shape[1:]))))
 
 
+def _blocks(grouping: Grouping, most: int) -> Iterator[Run]:
+    """Some groups of one size at a time, of at most so many items together, or one group."""
+    for run in grouping.runs:
+        at_once = max(1, most // run.size)
+        for group in range(0, run.groups, at_once):
+            yield Run(run.start + group * run.size, min(at_once, run.groups - group), run.size)
+
+
 def _block_gradients(rows: Tensor, columns: _Columns, block: Run, out: Tensor) -> None:
     items, at_once = block.items, columns.block
     if block.size <= at_once:
-        inputs = columns.of(items).view(block.groups, block.size * rows.shape[1], -1)
-        torch.bmm(grouped(rows, block).transpose(1, 2), inputs, out=out)
+        torch.bmm(grouped(rows, block).transpose(1, 2), columns.grouped(block), out=out)
         return
     for start in range(items.start, items.stop, at_once):  # one large group, a few items at a time
         part = slice(start, min(start + at_once, items.stop))

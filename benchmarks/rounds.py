@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from opacus import PrivacyEngine
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks.methods import made_private
 from benchmarks.timing import Outcome, interleave
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.config.run import RunConfig
@@ -132,18 +132,8 @@ def opacus_silos(federation: Federation, batch: int, mode: str) -> Iterator[Opac
         items, _ = federation.partition.silo(silo)
         loader = DataLoader(TensorDataset(*federation.data.batch(items)), batch_size=batch)
         module = _own_module(federation)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the noise is not cryptographic
-            made = PrivacyEngine().make_private(
-                module=module.train(),
-                optimizer=torch.optim.SGD(module.parameters(), lr=RATE),
-                criterion=nn.CrossEntropyLoss(),
-                data_loader=loader,
-                noise_multiplier=NOISE_MULTIPLIER,
-                max_grad_norm=federation.plan.clip_norm or 1.0,
-                grad_sample_mode=mode,
-            )
-        yield made if mode == "ghost" else (made[0], made[1], nn.CrossEntropyLoss(), made[2])
+        optimiser = torch.optim.SGD(module.parameters(), lr=RATE)
+        yield made_private(module.train(), optimiser, loader, mode, federation.plan.clip_norm or 1.0)
 
 
 def _own_module(federation: Federation) -> nn.Module:

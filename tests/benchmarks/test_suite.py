@@ -15,9 +15,10 @@ from benchmarks import goals, processes, rounds, scale, suite
 from benchmarks.__main__ import main
 from benchmarks.calibrations import CALIBRATIONS, epsilon_of, time_calibration
 from benchmarks.methods import Case
-from benchmarks.processes import WorkerError, growth, in_worker, peak_bytes, unmeasurable
+from benchmarks.processes import growth, in_worker, peak_bytes, unmeasurable
 from benchmarks.tables import Table
 from benchmarks.timing import Outcome
+from subjectdp.errors import WorkerError
 
 MB = 1 << 20
 

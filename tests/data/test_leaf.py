@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from data.made_content import texts_of
+from hostile.limits import png_with
 from source_files import leaf_femnist, leaf_shakespeare, leaf_windows, write_document, write_zip
 from subjectdp.config.run import load_run
 from subjectdp.config.sections import DataConfig
@@ -382,7 +383,11 @@ def test_shakespeare_of_tensorflow_federated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "problem"),
-    [("a.parquet", "cannot be read"), ("a.h5", "not a file of TensorFlow Federated"), ("a.csv", "column 'writer_id'")],
+    [
+        ("a.parquet", "cannot be read as Flower Labs' parquet"),
+        ("a.h5", "cannot be read as TensorFlow Federated's HDF5"),
+        ("a.csv", "column 'writer_id'"),
+    ],
 )
 def test_damaged_files_are_named(tmp_path: Path, file: str, problem: str) -> None:
     (tmp_path / file).write_text("x,y\n1,2\n")
@@ -414,8 +419,40 @@ def test_files_of_several_forms_are_refused(tmp_path: Path) -> None:
 def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
     row = {"image": _png(np.zeros((8, 8), np.uint8)), "writer_id": "f", "character": 1}
     pd.DataFrame([row]).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="f: an image to be 28 x 28"):
+    with pytest.raises(DataError, match="f: an image has 8 x 8 pixels: expected 28 x 28"):
         _load(tmp_path / "a.parquet")
+
+
+PICTURE = {"image": _png(np.zeros((28, 28), np.uint8)), "writer_id": "f", "character": 1}
+BOMB = png_with(30_000, 30_000, body=b"")
+
+
+@pytest.mark.parametrize(
+    "row", [{"image": BOMB}, {"image": _png(np.zeros((128, 128), np.uint8))}, {"image": "text"}, {"writer_id": [1]}]
+)
+def test_cells_that_are_no_pictures_of_writers_are_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+    """An image that would fill the memory among them."""
+    pd.DataFrame([PICTURE | row]).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"not a readable PNG|expected 28 x 28|cannot be read as Flower Labs' parquet"):
+        _load(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "content"),
+    [
+        ("femnist", {"examples": [1, 2]}),
+        ("femnist", {"examples/u": [1, 2]}),
+        ("femnist", {"examples/u/label": 3, "examples/u/pixels": 0}),
+        ("shakespeare", {"examples/u/snippets": [1, 2]}),
+        ("shakespeare", {"examples/u/snippets": [b"\xff\xfe"]}),
+    ],
+)
+def test_hdf5_of_another_layout_is_refused(tmp_path: Path, dataset: str, content: dict[str, Any]) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, value in content.items():
+            file[name] = value
+    with pytest.raises(DataError, match="a.h5 cannot be read as TensorFlow Federated's HDF5"):
+        _load(tmp_path / "a.h5", dataset)
 
 
 def test_users_that_leaf_made_up_are_no_people(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def _frames(file: Path, columns: list[str]) -> Iterator[pd.DataFrame]:
 
 
 def _pictures(cells: pd.Series[Any], where: str) -> NDArray[np.uint8]:
-    contents = (cell.get("bytes") if isinstance(cell, dict) else cell for cell in cells)
+    contents: Iterator[Any] = (cell.get("bytes") if isinstance(cell, dict) else cell for cell in cells)
     return np.stack([leaf_pixels(content, f"{where}: an image", largest=SIDE) for content in contents])
 
 

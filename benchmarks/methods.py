@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from opacus import PrivacyEngine
 from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
 from opacus.layers import DPLSTM
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
@@ -208,6 +209,22 @@ class GhostStep(HooksStep):
     def norms(self) -> Tensor | None:
         norms: Tensor = self.wrapped.per_sample_gradient_norms
         return norms
+
+
+def made_private(module: nn.Module, optimiser: Any, loader: Any, mode: str, clip_norm: float = 1.0) -> Any:
+    """Module, optimiser, criterion and loader as Opacus' PrivacyEngine makes them in a mode, with σ = 1."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the noise is not cryptographic
+        made: Any = PrivacyEngine().make_private(
+            module=module,
+            optimizer=optimiser,
+            criterion=nn.CrossEntropyLoss(),
+            data_loader=loader,
+            noise_multiplier=1.0,
+            max_grad_norm=clip_norm,
+            grad_sample_mode=mode,
+        )
+    return made if mode == "ghost" else (made[0], made[1], nn.CrossEntropyLoss(), made[2])
 
 
 def _opacus_lstm(model: nn.Module) -> nn.Module:

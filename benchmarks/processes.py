@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from subjectdp.errors import SubjectDPError
+from subjectdp.errors import WorkerError
 from subjectdp.io.freed_memory import return_freed_memory
 
 _ENVIRONMENT = {
@@ -33,10 +33,6 @@ _STEPS, _REPEATS = 3, 3
 _LARGE = 1 << 30  # bytes: a larger peak is measured once
 
 Result = TypeVar("Result")
-
-
-class WorkerError(SubjectDPError):
-    """A worker process that died."""
 
 
 def in_worker(task: Callable[..., Result], *arguments: Any) -> Result:

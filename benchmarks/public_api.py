@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from opacus import PrivacyEngine
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import subjectdp
-from benchmarks.methods import CLASSES, WINDOW
+from benchmarks.methods import CLASSES, WINDOW, made_private
 from benchmarks.processes import growth, peak_bytes, unmeasurable
 from benchmarks.steps import peers_may_fail
 from benchmarks.timing import Outcome, interleave
@@ -118,8 +115,6 @@ def time_public(workload: str, rounds: int) -> dict[str, Outcome]:
     """Seconds of a step of each way to train, and the peak memory of plain SGD and of this project."""
     trained = TRAINED[workload]
     ways = ["sgd", "subjectdp_public", *(f"opacus_{mode}" for mode in trained.opacus)]
-    if find_spec("fastDP") is not None and trained.opacus:  # from its repository: no index has it
-        ways.append("fastdp")
     outcomes, steps = {name: Outcome() for name in ways}, {}
     for name in ways:
         with peers_may_fail(name, outcomes[name]), warnings.catch_warnings():
@@ -176,27 +171,9 @@ def stepping(name: str, trained: Trained, device: str = "cpu") -> Callable[[], N
             model, optimiser, criterion, loader, people, settings
         )
         batches = own.take(1_000_000)
-    elif name == "fastdp":
-        engine: Any = importlib.import_module("fastDP").PrivacyEngine
-        engine(
-            model, batch_size=trained.batch, sample_size=items, epochs=1, noise_multiplier=1.0, clipping_fn="Abadi"
-        ).attach(optimiser)
     elif name.startswith("opacus"):
-        made = PrivacyEngine().make_private(
-            module=model,
-            optimizer=optimiser,
-            data_loader=loader,
-            criterion=criterion,
-            noise_multiplier=1.0,
-            max_grad_norm=1.0,
-            grad_sample_mode=name.removeprefix("opacus_"),
-        )
-        model, optimiser, criterion, batches = (
-            made[0],
-            made[1],
-            made[2] if len(made) > 3 else criterion,
-            _again(made[-1]),
-        )
+        model, optimiser, criterion, own = made_private(model, optimiser, loader, name.removeprefix("opacus_"))
+        batches = _again(own)
 
     def step() -> None:
         inputs, labels = next(batches)

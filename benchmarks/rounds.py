@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from opacus import PrivacyEngine
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks.methods import made_private
 from benchmarks.timing import Outcome, interleave
 from subjectdp.accounting.plan_run import plan_run
 from subjectdp.config.run import RunConfig
@@ -129,29 +129,14 @@ def _batch(federation: Federation, silo: int, step: int) -> tuple[Tensor, Tensor
 def opacus_silos(federation: Federation, batch: int, mode: str) -> Iterator[OpacusSilo]:
     """What Opacus makes of each silo's data and of the global model."""
     for silo in range(SILOS):
-        loader = DataLoader(TensorDataset(*silo_items(federation, silo)), batch_size=batch)
-        module = own_module(federation)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the noise is not cryptographic
-            made = PrivacyEngine().make_private(
-                module=module.train(),
-                optimizer=torch.optim.SGD(module.parameters(), lr=RATE),
-                criterion=nn.CrossEntropyLoss(),
-                data_loader=loader,
-                noise_multiplier=NOISE_MULTIPLIER,
-                max_grad_norm=federation.plan.clip_norm or 1.0,
-                grad_sample_mode=mode,
-            )
-        yield made if mode == "ghost" else (made[0], made[1], nn.CrossEntropyLoss(), made[2])
+        items, _ = federation.partition.silo(silo)
+        loader = DataLoader(TensorDataset(*federation.data.batch(items)), batch_size=batch)
+        module = _own_module(federation)
+        optimiser = torch.optim.SGD(module.parameters(), lr=RATE)
+        yield made_private(module.train(), optimiser, loader, mode, federation.plan.clip_norm or 1.0)
 
 
-def silo_items(federation: Federation, silo: int) -> tuple[Tensor, Tensor]:
-    """Inputs and labels of all of a silo's items."""
-    addresses, _ = federation.partition.silo(silo)
-    return federation.data.batch(addresses)
-
-
-def own_module(federation: Federation) -> nn.Module:
+def _own_module(federation: Federation) -> nn.Module:
     """A copy of the global model with parameters of its own, which autograd can train."""
     module = copy.deepcopy(federation.engine.flat.model)
     for parameter in module.parameters():

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from data.made_content import texts_of
+from hostile.limits import png_with
 from source_files import leaf_femnist, leaf_shakespeare, leaf_windows, write_document, write_zip
 from subjectdp.config.run import load_run
 from subjectdp.config.sections import DataConfig
@@ -224,12 +225,6 @@ def test_a_user_in_two_files_is_refused(tmp_path: Path) -> None:
         leaf_json.load("femnist", tmp_path)
 
 
-def test_no_json_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "readme.txt").write_text("x")
-    with pytest.raises(DataError, match=r"no \.json file"):
-        leaf_json.load("femnist", tmp_path)
-
-
 # --- Shakespeare --------------------------------------------------------------------------------------------
 
 
@@ -378,11 +373,17 @@ def test_shakespeare_of_tensorflow_federated(tmp_path: Path) -> None:
         file["examples/ALL_WELL_PAGE/snippets"] = [b"Exit."]
     content = _load(tmp_path, "shakespeare")
     assert content.subject_ids == list(TEXTS) and content.notes["users with too short a text"] == 1
+    with pytest.raises(DataError, match="windows of a text overlap, and are no single items"):
+        _load(tmp_path, "shakespeare", subject="none")
 
 
 @pytest.mark.parametrize(
     ("file", "problem"),
-    [("a.parquet", "cannot be read"), ("a.h5", "not a file of TensorFlow Federated"), ("a.csv", "column 'writer_id'")],
+    [
+        ("a.parquet", "cannot be read as Flower Labs' parquet"),
+        ("a.h5", "cannot be read as TensorFlow Federated's HDF5"),
+        ("a.csv", "column 'writer_id'"),
+    ],
 )
 def test_damaged_files_are_named(tmp_path: Path, file: str, problem: str) -> None:
     (tmp_path / file).write_text("x,y\n1,2\n")
@@ -404,18 +405,52 @@ def test_an_image_without_a_writer_or_a_label_is_refused(tmp_path: Path) -> None
         _load(tmp_path / "a.h5")
 
 
-def test_files_of_several_forms_are_refused(tmp_path: Path) -> None:
+def test_files_of_no_form_or_of_several_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "readme.txt").write_text("x")
+    with pytest.raises(DataError, match=r"no \.json file"):
+        _load(tmp_path)
     for name in ("a.parquet", "b.csv"):
         (tmp_path / name).touch()
     with pytest.raises(DataError, match=r"several forms \(Flower Labs' parquet, Flower Labs' CSV\)"):
         _load(tmp_path)
 
 
-def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
-    row = {"image": _png(np.zeros((8, 8), np.uint8)), "writer_id": "f", "character": 1}
-    pd.DataFrame([row]).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="f: an image to be 28 x 28"):
+PICTURE = {"image": _png(np.zeros((28, 28), np.uint8)), "writer_id": "f", "character": 1}
+BOMB = png_with(30_000, 30_000, body=b"")
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"image": _png(np.zeros((8, 8), np.uint8))}, "f: an image has 8 x 8 pixels: expected 28 x 28"),
+        ({"image": _png(np.zeros((128, 128), np.uint8))}, "expected 28 x 28"),
+        ({"image": BOMB}, "not a readable PNG|expected 28 x 28"),
+        *((row, "cannot be read as Flower Labs' parquet") for row in ({"image": "text"}, {"writer_id": [1]})),
+    ],
+)
+def test_cells_that_are_no_pictures_of_writers_are_refused(tmp_path: Path, row: dict[str, Any], problem: str) -> None:
+    """An image that would fill the memory among them."""
+    pd.DataFrame([PICTURE | row]).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=problem):
         _load(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "content"),
+    [
+        ("femnist", {"examples": [1, 2]}),
+        ("femnist", {"examples/u": [1, 2]}),
+        ("femnist", {"examples/u/label": 3, "examples/u/pixels": 0}),
+        ("shakespeare", {"examples/u/snippets": [1, 2]}),
+        ("shakespeare", {"examples/u/snippets": [b"\xff\xfe"]}),
+    ],
+)
+def test_hdf5_of_another_layout_is_refused(tmp_path: Path, dataset: str, content: dict[str, Any]) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, value in content.items():
+            file[name] = value
+    with pytest.raises(DataError, match="a.h5 cannot be read as TensorFlow Federated's HDF5"):
+        _load(tmp_path / "a.h5", dataset)
 
 
 def test_users_that_leaf_made_up_are_no_people(tmp_path: Path) -> None:

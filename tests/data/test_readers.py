@@ -17,7 +17,7 @@ from source_files import write_zip
 from subjectdp.accounting.plan_run import plan_from_dict
 from subjectdp.cli.ledger import ledger_rows
 from subjectdp.config.run import RunConfig
-from subjectdp.data import acs_income, cifar10, idx
+from subjectdp.data import acs_income, idx
 from subjectdp.data.acs_income import REGIONS, WIDTH, encode, read_region
 from subjectdp.data.archives import load_sources
 from subjectdp.data.cifar10 import ARCHIVE, BATCHES, CHECKPOINT, packed, read_archive, records
@@ -55,14 +55,6 @@ def test_the_format_is_the_published_one(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, shape: tuple[int, ...], values: int, kind: int) -> None:
     with pytest.raises(DataError):
         read_idx(_write(tmp_path / "a.gz", shape, bytes(values), kind), 3)
-
-
-def test_generated_files_are_read(tmp_path: Path) -> None:
-    generate("fashion_mnist", tmp_path, 7, 20, seed=3)
-    content = idx.load_upstream(tmp_path)
-    assert content.notes["images_of_files"] == {"train": 120, "t10k": 20} and set(content.labels) == set(range(10))
-    corners = content.features[:, [0, 0, -1, -1], [0, -1, 0, -1]]
-    assert np.median(corners) == 0 and content.features.max() > 200  # light on black, as upstream
 
 
 @pytest.mark.slow
@@ -208,12 +200,6 @@ def test_other_checkpoints_are_refused(tmp_path: Path, content: Any, problem: st
     with pytest.raises(ModelError, match=problem):
         load_checkpoint(tmp_path / CHECKPOINT)
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.slow
-def test_generated_features_are_of_use(tmp_path: Path) -> None:
-    generate("cifar10", tmp_path, 5, 8, seed=3)
-    assert (cifar10.load_upstream(tmp_path).features.std(axis=0) > 0).mean() > 0.9
 
 
 # --- ACS Income ---------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import gzip
 import os
 import re
 import time
-from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from data.made_content import texts_of
 from source_files import etext, write_zip
 from subjectdp.data import embedded_plays, shakespeare
 from subjectdp.data.content import check_content, check_expected, count_content
-from subjectdp.data.embedded_plays import ODD_PLAY, role_sizes
 from subjectdp.data.prepare import generate
 from subjectdp.data.shakespeare import VOCABULARY, Play
 from subjectdp.errors import ConfigError, DataError
@@ -172,81 +170,15 @@ def test_the_real_text_gives_leafs_numbers() -> None:
 
 # --- generated ----------------------------------------------------------------------------------------------
 
-SUBJECTS, ITEMS, SEED = 24, 2000, 0
 Factory = pytest.TempPathFactory
-
-
-def text_of(folder: Path, subjects: int, items: int, seed: int) -> str:
-    (path,) = generate("shakespeare", folder, subjects, items, seed)
-    return path.read_text(encoding="ascii")
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: Factory) -> str:
-    return text_of(tmp_path_factory.mktemp("embedded"), SUBJECTS, ITEMS, SEED)
-
-
-def test_plays_and_characters(text: str) -> None:
-    made, _ = shakespeare.split_plays(text)
-    titles = [play.title for play in made]
-    assert len(titles) == len(set(titles)) == 3
-    assert titles.count(ODD_PLAY) == 1 and titles[0] != ODD_PLAY
-    content = shakespeare.parse(text)
-    assert len(content.subject_ids) == SUBJECTS and Counter(content.groups) == dict.fromkeys(titles, 8)
-    assert all("BIT PART" in play.lines for play in made), "of one line, whom LEAF's rules drop"
 
 
 @settings(max_examples=25, deadline=None)
 @given(subjects=st.integers(2, 70), items=st.integers(2, 400), seed=st.integers(0, 2**40))
 def test_as_many_users_as_asked_for(tmp_path_factory: Factory, subjects: int, items: int, seed: int) -> None:
-    text = text_of(tmp_path_factory.mktemp("some"), subjects, items, seed)
-    ids = shakespeare.parse(text).subject_ids
+    (path,) = generate("shakespeare", tmp_path_factory.mktemp("some"), subjects, items, seed)
+    ids = shakespeare.load_upstream(path).subject_ids
     assert len(ids) == len(set(ids)) == subjects
-
-
-def test_sizes_follow_the_law(text: str) -> None:
-    sizes = role_sizes(60, 3000, 4)
-    assert abs(np.mean(sizes) - 3000) < 10
-    assert 1.1 < np.std(sizes) / np.mean(sizes) < 1.8, "the real text: 1.66"
-    assert role_sizes(60, 3000, 4) == sizes != role_sizes(60, 3000, 5)
-    windows = shakespeare.parse(text).items.tolist()
-    assert abs(np.mean(windows) - ITEMS) < 0.08 * ITEMS
-    asked = sorted(role_sizes(SUBJECTS, ITEMS, SEED))
-    assert all(abs(got - want) < 0.05 * want + 150 for got, want in zip(sorted(windows), asked, strict=True))
-
-
-def test_the_layouts_oddities_are_there(text: str) -> None:
-    for pattern in ("Enter ", "  Enter ", "<Exit", " {20}", r"  [A-Z][a-z]+\. ", ".*  $"):
-        assert re.search(f"^{pattern}", text, re.MULTILINE), pattern
-    distances = {
-        next(k for k in range(2, 8) if above[-k - 1].strip())
-        for above in (part.split("\n") for part in text.split("\nby William Shakespeare")[:-1])
-        for above in [[*above, ""]]
-    }
-    assert len(distances) > 1, "titles stand at several distances from the author's line"
-
-
-def next_symbol_accuracy(train: list[str], test: list[str], order: int) -> float:
-    """Accuracy of the most frequent symbol after the last ``order`` ones, in ``train``."""
-    seen: dict[str, Counter[str]] = defaultdict(Counter)
-    for part in train:
-        for k in range(order, len(part)):
-            seen[part[k - order : k]][part[k]] += 1
-    best = {context: counts.most_common(1)[0][0] for context, counts in seen.items()}
-    hits = [best.get(part[k - order : k]) == part[k] for part in test for k in range(order, len(part))]
-    return float(np.mean(hits))
-
-
-def test_there_is_something_to_learn_and_each_speaks_otherwise(text: str) -> None:
-    spoken = sorted(texts_of(shakespeare.parse(text)).values(), key=len)[-12:]
-    train, test = ([s[: len(s) * 4 // 5] for s in spoken], [s[len(s) * 4 // 5 :] for s in spoken])
-    unigram, trigram = (next_symbol_accuracy(train, test, order) for order in (0, 3))
-    assert 0.1 < unigram < 0.25
-    assert 0.55 < trigram < 0.9
-    size = min(map(len, train))
-    own = np.mean([next_symbol_accuracy([a[:size]], [b], 3) for a, b in zip(train, test, strict=True)])
-    others = np.mean([next_symbol_accuracy([a[:size]], [test[k - 1]], 3) for k, a in enumerate(train)])
-    assert own > others + 0.42, "0.59 and 0.10; with one order of preference for all: 0.61 and 0.22"
 
 
 def test_a_text_longer_than_the_rules_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

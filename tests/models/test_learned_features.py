@@ -13,9 +13,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from benchmarks import strokes
 from subjectdp.accounting.calibration import kept_in
 from subjectdp.config.sections import DataConfig, EmbeddedConfig
+from subjectdp.data.embedded_writers import draw_writer
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.shakespeare import VOCABULARY, encode, text_content
 from subjectdp.data.store import load_prepared, write_prepared
@@ -23,16 +23,7 @@ from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, EnglishNet
 from subjectdp.models.fixed import fixed_features
-from subjectdp.models.handwriting import (
-    FEATURES,
-    STROKES,
-    STROKES_SHA256,
-    TYPEFACES,
-    WEIGHTS,
-    PublicFeatures,
-    load_weights,
-    upright,
-)
+from subjectdp.models.handwriting import STROKES, TYPEFACES, WEIGHTS, PublicFeatures, load_weights, upright
 from subjectdp.training import federation
 from subjectdp.training import run as run_module
 from subjectdp.training.device_data import INK_SCALE, INK_SHIFT, DeviceDataset, FeatureCache, FixedFeatures
@@ -60,7 +51,7 @@ def test_the_weights_say_how_they_were_made() -> None:
     made = made_by(ENGLISH)
     assert made["training_accuracy"] > 0.6 and len(made["text_sha256"]) == 64 and ENGLISH.stat().st_size < 450_000
     made = made_by(STROKES)
-    assert (made["seeds"], made["glyphs"], made["images"]) == ([*strokes.SEEDS], strokes.GLYPHS, strokes.IMAGES)
+    assert (made["seeds"], made["glyphs"], made["images"]) == ([20_261_127, 20_261_137], 3000, 700_000)
 
 
 def test_no_scenario_and_no_default_draws_the_writers_of_the_pretraining() -> None:
@@ -161,23 +152,16 @@ def test_features_of_text_computed_once_are_those_of_its_windows(tmp_path: Path)
         assert torch.equal(labels, wanted)
 
 
-def hands(seed: int, glyphs: int, each: int) -> tuple[Tensor, Tensor]:
-    """Images (glyphs · each, 1, 28, 28) and their glyphs."""
-    numbers = torch.arange(glyphs).repeat_interleave(each)
-    return strokes.Glyphs(glyphs, seed).images(numbers), numbers
-
-
-def test_glyphs_are_ink_on_paper_the_same_for_a_seed() -> None:
-    images, _ = hands(1, 20, 4)
-    assert images.shape == (80, 1, 28, 28) and float(images.min()) >= 0 and float(images.max()) <= 1
-    assert torch.equal(images, hands(1, 20, 4)[0]) and not torch.equal(images, hands(2, 20, 4)[0])
-    ink = images.flatten(1).sum(1)
-    assert float(ink.min()) > 3 and float(ink.max()) < 400, "drawn, and not all over the paper"
-    assert float(images[:, :, :2].max()) < 0.5, "within the paper"
+def hands(writers: int, each: int) -> tuple[Tensor, Tensor]:
+    """Generated characters (writers · each, 1, 28, 28) as ink from 0 to 1, and their classes."""
+    drawn = [draw_writer(5, writer, each) for writer in range(writers)]
+    inks = torch.from_numpy(np.concatenate([items.images for items in drawn])).float().unsqueeze(1)
+    classes = torch.from_numpy(np.concatenate([items.labels for items in drawn])).long()
+    return F.interpolate(inks, (28, 28), mode="area"), classes
 
 
 def test_a_character_that_leans_is_put_upright() -> None:
-    images, _ = hands(4, 30, 1)
+    images = hands(1, 40)[0][:30]
     lean = F.affine_grid(torch.tensor([[[1, -0.1, 0], [0, 1.0, 0]]]).repeat(30, 1, 1), [30, 1, 28, 28], False)
     leaning = F.grid_sample(images, lean, align_corners=False)
     places = torch.arange(28.0)
@@ -204,26 +188,11 @@ def nearest_mean(features: Tensor, numbers: Tensor) -> float:
     return float((scores.argmax(1) == numbers).float().mean())
 
 
-def test_the_features_know_glyphs_that_they_have_not_seen() -> None:
-    images, numbers = hands(3, 60, 8)
+def test_the_features_of_strokes_know_characters_that_they_have_not_seen() -> None:
+    images, numbers = hands(40, 30)
     features = fixed_features(build_model("stroke_head", 62, "image", 0))
     assert features is not None
     shaded = (images - INK_SHIFT) / INK_SCALE
     found, pixels = features(shaded), shaded.flatten(1)
     assert nearest_mean(found, numbers) > 0.8 > 0.6 > nearest_mean(pixels, numbers)
     assert 0.6 < float(found.square().sum(1).mean()) < 1.6
-
-
-@pytest.mark.long
-def test_the_strokes_script_makes_a_file_as_the_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, small in (("GLYPHS", 20), ("_PUBLIC", 80), ("_BATCH", 8)):
-        monkeypatch.setattr(strokes, name, small)
-    assert strokes.main([str(tmp_path / "own.safetensors"), "--images", "800"]) == 0
-    assert "step 100 of 100" in capsys.readouterr().out
-    with safe_open(tmp_path / "own.safetensors", framework="pt") as file:
-        shapes = {name: tuple(file.get_tensor(name).shape) for name in file.keys()}  # noqa: SIM118
-    packaged = load_weights(STROKES, STROKES_SHA256)
-    assert shapes == {name: tuple(tensor.shape) for name, tensor in packaged.items()}
-    assert shapes["projection"][1] == strokes.FEATURES < FEATURES

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from subjectdp.accounting import table1
 from subjectdp.data.statistics import paper_settings
@@ -164,14 +162,3 @@ def test_the_rule(target: Target, measured: Measured | None, verdict: Verdict) -
     found, reason = judge(target, measured)
     assert found is verdict
     assert reason
-
-
-@given(st.floats(0, 100), st.floats(0, 30), st.booleans(), st.booleans())
-def test_only_real_runs_at_its_setting_decide(mean: float, half: float, at_setting: bool, synthetic: bool) -> None:
-    """And then a narrower interval around the same mean never turns one decision into the other."""
-    wide = judge(VALUE, ours(mean - half, mean + half, at_setting=at_setting, synthetic=synthetic))[0]
-    narrow = judge(VALUE, ours(mean - half / 2, mean + half / 2, at_setting=at_setting, synthetic=synthetic))[0]
-    if synthetic or not at_setting:
-        assert wide is narrow is Verdict.NOT_AT_THIS_SCALE
-    elif wide is not Verdict.NOT_AT_THIS_SCALE:
-        assert narrow is wide

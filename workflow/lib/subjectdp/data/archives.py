@@ -107,24 +107,28 @@ def _archive(path: Path, members: list[Member], largest: int, packed: zipfile.Zi
 
 def read_text_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     """The text in a plain or gzip file, or in a zip file's one ``.txt``; DataError for another file, or a web page."""
-    if not path.is_file():
-        raise DataError(f"{path} does not exist: expected a .txt, .gz or .zip file.")
-    try:
-        with open(path, "rb") as stream:
-            magic = stream.read(2)
-        if magic == b"PK":
-            content = _only_text(path, largest)
-        else:
-            with gzip.open(path) if magic == b"\x1f\x8b" else open(path, "rb") as stream:
-                content = stream.read(largest + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read or is a damaged gzip file ({_reason(error)}): get it again.") from None
+    content = read_unpacked(path, largest)
+    if content.startswith(b"PK"):
+        content = _only_text(path, largest)
     if len(content) > largest:
         raise DataError(f"{path} has more than {largest} bytes: no text of this project has.")
     refuse_web_page(content[:512], path)
     if content.strip() == b"" or b"\0" in content:
         raise DataError(f"{path} holds no text: it is empty, or has zero bytes.")
     return content
+
+
+def read_unpacked(path: Path, largest: int) -> bytes:
+    """What a plain or gzip file holds, to the first byte beyond ``largest``; DataError if it is missing or damaged."""
+    if not path.is_file():
+        raise DataError(f"{path} does not exist: expected a file, plain or packed.")
+    try:
+        with open(path, "rb") as stream:
+            packed = stream.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else open(path, "rb") as stream:
+            return stream.read(largest + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read or is a damaged gzip file ({_reason(error)}): get it again.") from None
 
 
 def refuse_web_page(start: bytes, path: Path) -> None:

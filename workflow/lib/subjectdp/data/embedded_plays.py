@@ -20,6 +20,7 @@ from itertools import accumulate
 from math import exp
 from pathlib import Path
 from statistics import NormalDist
+from string import ascii_uppercase
 from typing import TypeVar
 
 import numpy as np
@@ -100,17 +101,8 @@ def role_sizes(subjects: int, items_per_subject: int, seed: int) -> list[int]:
 def _cast_names(seed: int, play: int, count: int) -> list[str]:
     dice = Dice(numpy_generator(seed, Purpose.EMBEDDED_DATA, "shakespeare", "cast", play))
     names = dice.shuffled(NAMES)
-    rounds = -(-count // len(names))
-    return [name + suffix for suffix in ["", *(f" {_letters(k)}" for k in range(1, rounds))] for name in names][:count]
-
-
-def _letters(number: int) -> str:
-    """A name for the number of letters alone, since a speaker's name holds no digits: A, B, ..., Z, AA ..."""
-    text = ""
-    while number > 0:
-        number, rest = divmod(number - 1, 26)
-        text = chr(ord("A") + rest) + text
-    return text
+    suffixes = ["", *(f" {letter}" for letter in ascii_uppercase)]  # a text with more is longer than LEAF's rules read
+    return [name + suffix for suffix in suffixes for name in names][:count]
 
 
 def _title(seed: int, play: int) -> str:

@@ -8,9 +8,9 @@ Of the upstream's layout there is what LEAF's rules read::
 An image has the very same bytes in both archives: writer and class are matched by md5, as upstream.
 
 A writer keeps the face and the bend of each character, size, aspect, slant and pen; the rest varies from item to item.
-Images depend on (seed, writer, items) alone. The strokes are those of typefaces that matplotlib ships: drawn with a pen
-of radius r, a glyph is where the distance to its thinned skeleton is at most r, after any smooth warp. Distances are
-fixed-point integers: no pixel flips where a processor rounds otherwise.
+Images depend on (seed, writer, items) alone. The strokes are those of typefaces: drawn with a pen of radius r, a glyph
+is where the distance to its thinned skeleton is at most r, after any smooth warp. Distances are fixed-point integers:
+no pixel flips where a processor rounds otherwise.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
-from scipy.ndimage import distance_transform_edt, label
+from PIL import Image
+from scipy.ndimage import distance_transform_edt
 
-from subjectdp.io.atomic import atomic_path
+from subjectdp.errors import DataError
+from subjectdp.io.atomic import atomic_path, sha256_of
 from subjectdp.noise.keys import Purpose, numpy_generator
 
 CLASSES = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -40,21 +40,12 @@ GRID = 112  # height and width of a distance field
 CAP_HEIGHT = 60  # of a capital H, in grid pixels
 DISTANCE_UNIT = 32  # distances are integers in units of 1/32 grid pixel
 
-# Faces whose skeleton looks like something a hand could have written (cmmi10's digits are old-style figures and cmsy10
-# has script capitals only).
-_SHIPPED = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-FACES = (  # typefaces: file, share of the writers, and the characters that each lends
-    ("cmss10", 3, CLASSES),
-    ("DejaVuSans", 3, CLASSES),
-    ("DejaVuSansMono", 2, CLASSES),
-    ("cmti10", 2, CLASSES),
-    ("STIXGeneralItalic", 3, CLASSES),
-    ("DejaVuSerif-Italic", 2, CLASSES),
-    ("cmtt10", 1, CLASSES),
-    ("STIXGeneral", 1, CLASSES),
-    ("cmmi10", 2, CLASSES[10:]),
-    ("cmsy10", 0.5, CLASSES[10:36]),
-)
+GLYPHS = Path(__file__).with_name("glyphs.png")
+GLYPHS_SHA256 = "54397bce750d8c2e49d8d7165dd67fe5d1634dc208ee8d1b1d89359f8ebe7243"
+"""Skeletons of typefaces that matplotlib ships (thinned as by Zhang and Suen, by this module of commit 9a314b60): a row
+of tiles for each face, a column for each class, empty where the face has no shape that a hand could have written. The
+hash is part of the code, so that the fingerprint of generated data changes with the file."""
+_SHARES = (3, 3, 2, 2, 3, 2, 1, 1, 2, 0.5)  # of the writers, for each face
 
 PAPER = 128  # height and width of an image, in pixels: NIST SD19's size
 _BOX = 96  # the ink stays within the middle 96 x 96 pixels
@@ -278,84 +269,14 @@ def _smooth(knots: _Floats) -> _Floats:
 
 @cache
 def stroke_fields() -> StrokeFields:
-    """The distance fields of every face and class; computed once a process (about a second)."""
-    lends = np.array([[character in lent for character in CLASSES] for _, _, lent in FACES])
-    bitmaps = np.zeros((int(lends.sum()), GRID, GRID), dtype=bool)
-    owners = np.argwhere(lends)
-    for index, (name, _, _) in enumerate(FACES):
-        rows = np.flatnonzero(owners[:, 0] == index)
-        bitmaps[rows] = _rasterise(_SHIPPED / f"{name}.ttf", [CLASSES[owners[row, 1]] for row in rows])
-    skeletons = thin(bitmaps)
-    distance = np.zeros((len(FACES), len(CLASSES), GRID, GRID), dtype=np.uint16)
-    for (face, character), skeleton in zip(owners, skeletons, strict=True):
-        distance[face, character] = np.rint(distance_transform_edt(~skeleton) * DISTANCE_UNIT).astype(np.uint16)
+    """The distance fields of every face and class; computed once a process."""
+    if sha256_of(GLYPHS) != GLYPHS_SHA256:
+        raise DataError(f"{GLYPHS} is not the file that comes with the package: install it again.")
+    tiles = ~np.asarray(Image.open(GLYPHS)).reshape(len(_SHARES), GRID, len(CLASSES), GRID).swapaxes(1, 2)
+    lends = np.asarray(tiles.any(axis=(2, 3)))
+    distance = np.zeros(tiles.shape, dtype=np.uint16)
+    for face, character in np.argwhere(lends):
+        field = distance_transform_edt(~tiles[face, character])
+        distance[face, character] = np.rint(field * DISTANCE_UNIT).astype(np.uint16)
     distance = np.where(lends[:, :, None, None], distance, distance[:1])
-    shares = np.array([share for _, share, _ in FACES], dtype=np.float64)
-    return StrokeFields(distance=distance, lends=lends, shares=shares / shares.sum())
-
-
-def _rasterise(path: Path, characters: list[str]) -> NDArray[np.bool_]:
-    """Bitmaps (n, GRID, GRID) of the characters, capitals CAP_HEIGHT high, the ink's box in the centre."""
-    probe = ImageFont.truetype(str(path), 200, layout_engine=ImageFont.Layout.BASIC)
-    _, top, _, bottom = probe.getbbox("H")
-    size = round(200 * CAP_HEIGHT / (bottom - top))
-    font = ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
-    bitmaps = np.zeros((len(characters), GRID, GRID), dtype=bool)
-    for index, character in enumerate(characters):
-        left, top, right, bottom = font.getbbox(character)
-        canvas = Image.new("L", (GRID, GRID), 0)
-        origin = ((GRID - left - right) / 2, (GRID - top - bottom) / 2)
-        ImageDraw.Draw(canvas).text(origin, character, fill=255, font=font)
-        bitmaps[index] = np.asarray(canvas) > 127
-    return bitmaps
-
-
-def thin(bitmaps: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Skeletons of bitmaps (n, h, w), thinned as by Zhang and Suen (CACM 27(3), 1984); every piece stays, connected."""
-    tables, image = _thinning_tables(), bitmaps.astype(np.uint8)
-    while True:
-        before = int(image.sum())
-        for table in tables:
-            image[table[_neighbour_code(image)]] = 0
-        if int(image.sum()) == before:
-            return _restore_vanished(bitmaps, image.astype(bool))
-
-
-def _restore_vanished(bitmaps: NDArray[np.bool_], skeletons: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Restore one pixel of each piece that thinning erased, such as the 2 x 2 dot of an i."""
-    in_plane = np.zeros((3, 3, 3), dtype=bool)
-    in_plane[1] = True
-    pieces, count = label(bitmaps, structure=in_plane)
-    lost = np.setdiff1d(np.arange(1, count + 1), pieces[skeletons])
-    for piece in lost:
-        where = np.argwhere(pieces == piece)
-        skeletons[tuple(where[len(where) // 2])] = True
-    return skeletons
-
-
-# The neighbours P2..P9 of a pixel, clockwise from the one above, as (row, column) steps.
-_RING = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
-
-
-def _neighbour_code(image: NDArray[np.uint8]) -> NDArray[np.int16]:
-    """Of each pixel, its eight neighbours as bits 0..7 and itself as bit 8."""
-    code = image.astype(np.int16) << 8
-    height, width = image.shape[1:]
-    padded = np.pad(image, ((0, 0), (1, 1), (1, 1))).astype(np.int16)
-    for bit, (down, right) in enumerate(_RING):
-        code |= padded[:, 1 + down : 1 + down + height, 1 + right : 1 + right + width] << bit
-    return code
-
-
-def _thinning_tables() -> NDArray[np.bool_]:
-    """(2, 512) for each of the neighbour codes, whether the first or the second pass removes the pixel."""
-    tables = np.zeros((2, 512), dtype=bool)
-    for code in range(256, 512):
-        ring = [code >> bit & 1 for bit in range(8)]
-        steps = sum(ring[k] == 0 and ring[(k + 1) % 8] == 1 for k in range(8))
-        if not (2 <= sum(ring) <= 6 and steps == 1):
-            continue
-        above, right, below, left = ring[0], ring[2], ring[4], ring[6]
-        tables[0, code] = above * right * below == 0 and right * below * left == 0
-        tables[1, code] = above * right * left == 0 and above * below * left == 0
-    return tables
+    return StrokeFields(distance=distance, lends=lends, shares=np.array(_SHARES) / sum(_SHARES))

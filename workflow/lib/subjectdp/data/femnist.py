@@ -144,7 +144,7 @@ def read_images(archive: Archive, members: list[Member], decode: bool) -> tuple[
     return digests, pixels
 
 
-def leaf_pixels(png: bytes, name: str = "image") -> NDArray[np.uint8]:
+def leaf_pixels(png: bytes, name: str = "image", largest: int = _LARGEST_SIDE) -> NDArray[np.uint8]:
     """The 28 x 28 grey levels that LEAF divides by 255: (28, 28) uint8; DataError for an unsuitable image.
 
     LEAF (data/femnist/preprocess/data_to_json.py) converts to ``L`` and calls ``thumbnail``, in Pillow 5 and 6 one
@@ -153,8 +153,8 @@ def leaf_pixels(png: bytes, name: str = "image") -> NDArray[np.uint8]:
     try:
         with warnings.catch_warnings(action="error"), Image.open(io.BytesIO(png), formats=("PNG",)) as image:
             (width, height), frames = image.size, getattr(image, "n_frames", 1)
-            if width != height or not SIDE <= width <= _LARGEST_SIDE:  # nothing is unpacked before
-                allowed = f"a square of {SIDE}..{_LARGEST_SIDE}"
+            if width != height or not SIDE <= width <= largest:  # nothing is unpacked before
+                allowed = f"a square of {SIDE}..{largest}" if largest > SIDE else f"{SIDE} x {SIDE}"
                 raise DataError(f"{name} has {width} x {height} pixels: expected {allowed}.")
             if image.mode not in _MODES or frames != 1:
                 found = f"mode {image.mode} and {frames} frames"

@@ -9,13 +9,13 @@ upstream. The classes overlap as the real ones do (shirt, T-shirt, pullover and 
 
 import gzip
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from subjectdp.data.archives import read_unpacked
 from subjectdp.data.content import IMAGE, Content, single_items
 from subjectdp.errors import DataError, expected
 from subjectdp.io import atomic
@@ -46,14 +46,8 @@ def load_upstream(folder: Path) -> Content:
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The unsigned bytes of an IDX file, gzip-packed, of so many dimensions; DataError if it is none, or damaged."""
-    if not path.is_file():
-        raise DataError(f"{path} is missing.")
-    try:
-        with gzip.open(path) as stream:
-            content = stream.read(_LARGEST + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a whole gzip file ({error}): get it again.") from None
+    """The unsigned bytes of an IDX file of so many dimensions; DataError if it is none, or damaged."""
+    content = read_unpacked(path, _LARGEST)
     start = 4 + 4 * dimensions
     if content[:4] != bytes([0, 0, _UNSIGNED_BYTE, dimensions]) or len(content) < start:
         raise DataError(f"{path} is no IDX file of unsigned bytes with {dimensions} dimensions.")

@@ -7,7 +7,6 @@ Flower Labs: ``image`` (a PNG, or a struct with its bytes), ``writer_id``, ``cha
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 
 from subjectdp.data.content import IMAGE, WINDOW, Content
-from subjectdp.data.femnist import SIDE
+from subjectdp.data.femnist import SIDE, leaf_pixels
 from subjectdp.data.leaf_json import Users, checked_labels, joined_text, text_part
-from subjectdp.errors import ConfigError, DataError, expected, unknown
+from subjectdp.errors import ConfigError, DataError, SubjectDPError, unknown
 
 _ENDINGS = {".parquet": "Flower Labs' parquet", ".csv": "Flower Labs' CSV", ".h5": "TensorFlow Federated's HDF5"}
 KNOWN: dict[tuple[str, str], dict[str, int]] = {
@@ -56,8 +54,14 @@ def load(kind: str, path: Path, form: str) -> Content:
     files.sort(key=lambda file: "test" in file.name)  # the train part comes first, as in LEAF's folders
     users = Users(kind)
     for file in files:
-        for user, part in _hdf5(file, kind) if ending == ".h5" else _rows(file, kind):
-            users.parts.setdefault(user, []).append(part)
+        try:
+            for user, part in _hdf5(file, kind) if ending == ".h5" else _rows(file, kind):
+                users.parts.setdefault(user, []).append(part)
+        except SubjectDPError:
+            raise
+        except (OSError, ValueError, TypeError, LookupError, AttributeError) as problem:  # of any layer of the file
+            reason = str(problem).partition("\n")[0][:200]
+            raise DataError(f"{file} cannot be read as {form} ({reason}).") from None
     notes: dict[str, Any] = {"form": form, "files": len(files)}
     if kind != IMAGE:
         of_lines = ending == ".h5"
@@ -80,38 +84,24 @@ def _rows(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def _frames(file: Path, columns: list[str]) -> Iterator[pd.DataFrame]:
-    try:
-        if file.suffix == ".csv":
-            parts = iter(pd.read_csv(file, dtype=str, keep_default_na=False, chunksize=_ROWS))
-        else:
-            opened = pq.ParquetFile(file)
-            names = [name for name in opened.schema_arrow.names if name in columns]
-            parts = (batch.to_pandas() for batch in opened.iter_batches(_ROWS, columns=names))
-        for part in parts:
-            missing = next((name for name in columns if name not in part.columns), None)
-            if missing is not None:
-                raise unknown(f"{file}: column", missing, part.columns, DataError)
-            if part[columns].isna().any(axis=None):
-                raise DataError(f"{file}: expected a value in each row of {', '.join(columns)}, got one without.")
-            yield part
-    except (OSError, ValueError) as problem:
-        if isinstance(problem, DataError):
-            raise
-        raise DataError(f"{file} cannot be read ({str(problem).splitlines()[0][:200]}).") from None
+    if file.suffix == ".csv":
+        parts = iter(pd.read_csv(file, dtype=str, keep_default_na=False, chunksize=_ROWS))
+    else:
+        opened = pq.ParquetFile(file)
+        names = [name for name in opened.schema_arrow.names if name in columns]
+        parts = (batch.to_pandas() for batch in opened.iter_batches(_ROWS, columns=names))
+    for part in parts:
+        missing = next((name for name in columns if name not in part.columns), None)
+        if missing is not None:
+            raise unknown(f"{file}: column", missing, part.columns, DataError)
+        if part[columns].isna().any(axis=None):
+            raise DataError(f"{file}: expected a value in each row of {', '.join(columns)}, got one without.")
+        yield part
 
 
 def _pictures(cells: pd.Series[Any], where: str) -> NDArray[np.uint8]:
-    pictures = np.empty((len(cells), SIDE, SIDE), np.uint8)
-    for place, cell in enumerate(cells):
-        content: Any = cell.get("bytes") if isinstance(cell, dict) else cell
-        try:
-            picture = np.asarray(Image.open(io.BytesIO(content)).convert("L"))
-        except (TypeError, OSError, UnidentifiedImageError):
-            raise DataError(f"{where}: expected an image, or a struct with its bytes, in the column image.") from None
-        if picture.shape != (SIDE, SIDE):
-            raise expected(f"{where}: an image", f"{picture.shape}", f"{SIDE} x {SIDE}", DataError)
-        pictures[place] = picture
-    return pictures
+    contents: Iterator[Any] = (cell.get("bytes") if isinstance(cell, dict) else cell for cell in cells)
+    return np.stack([leaf_pixels(content, f"{where}: an image", largest=SIDE) for content in contents])
 
 
 def _hdf5(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
@@ -119,20 +109,17 @@ def _hdf5(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
         import h5py  # here: an extra
     except ModuleNotFoundError:
         raise ConfigError(f"Expected the package h5py for {file}: pip install h5py.") from None
-    try:
-        with h5py.File(file, "r") as content:
-            for client, group in content["examples"].items():
-                if not len(group["label" if kind == IMAGE else "snippets"]):
-                    continue
-                if kind == IMAGE:
-                    where, pixels, labels = f"{file}: {client}", group["pixels"][:], group["label"][:]
-                    if len(pixels) != len(labels):
-                        raise DataError(f"{where}: {len(pixels)} entries in pixels, {len(labels)} in label.")
-                    yield client, (_levels(pixels, where), checked_labels(labels, where))
-                else:
-                    yield client, " ".join(" ".join(each.decode() for each in group["snippets"][:].tolist()).split())
-    except (OSError, KeyError, UnicodeDecodeError) as problem:
-        raise DataError(f"{file} is not a file of TensorFlow Federated ({problem}).") from None
+    with h5py.File(file, "r") as content:
+        for client, group in content["examples"].items():
+            if not len(group["label" if kind == IMAGE else "snippets"]):
+                continue
+            if kind == IMAGE:
+                where, pixels, labels = f"{file}: {client}", group["pixels"][:], group["label"][:]
+                if len(pixels) != len(labels):
+                    raise DataError(f"{where}: {len(pixels)} entries in pixels, {len(labels)} in label.")
+                yield client, (_levels(pixels, where), checked_labels(labels, where))
+            else:
+                yield client, " ".join(" ".join(each.decode() for each in group["snippets"][:].tolist()).split())
 
 
 def _levels(pixels: NDArray[Any], where: str) -> NDArray[np.uint8]:

@@ -26,7 +26,7 @@ TYPEFACES_SHA256 = "9766d2237a2ff7aac42c4ed4525adfc6c95d4ef7678328e33ebc17ed35fc
 
 STROKES = WEIGHTS.with_name("strokes.safetensors")
 STROKES_SHA256 = "b49b9497f740e068567756dd568152d1d7cadd51143fd77dd5477a1e6ab369fe"
-"""Of the weights learned from random strokes (``python -m benchmarks.strokes`` makes them): no character is in them."""
+"""Of the weights learned from random strokes (``benchmarks/strokes.py``, commit 9a314b60): they saw no character."""
 
 CLASSES = 62
 FEATURES = 128

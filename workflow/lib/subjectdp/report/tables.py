@@ -36,10 +36,8 @@ def runs_summary(runs: pd.DataFrame) -> pd.DataFrame:
 
     ``epsilon_*`` are the largest of a seed, empty if none is stated; ``epsilon_sound_subject_all_seeds`` is that of all
     seeds together; ``settings`` tells the rows of an algorithm apart; ``subject_guarantee`` is "conditional" where a
-    sound ε rests on a bound that was read from the data. DataError without runs.
+    sound ε rests on a bound that was read from the data.
     """
-    if runs.empty:
-        raise expected("runs to summarise", "none", "at least one", DataError)
     epochs = {steps: f"{-steps} epochs" if steps else "one epoch" for steps in runs["local_steps"] if steps <= 0}
     runs = runs.assign(local_steps=runs["local_steps"].map(lambda steps: epochs.get(steps, str(steps))))
     runs.loc[~are_private(runs), list(_PRIVACY_ONLY)] = [np.nan, np.nan, np.nan, np.nan]

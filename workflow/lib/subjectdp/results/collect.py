@@ -150,11 +150,6 @@ def collect_scenario(run_folders: Sequence[Path | str], folder: Path | str) -> p
     run at the papers' scale, are read only here.
     """
     folder, runs = Path(folder), [Path(run) for run in run_folders]
-    if not runs:
-        raise expected("runs to collect", [], "at least one run folder", DataError)
-    names = [run.name for run in runs]
-    if len(set(names)) < len(names):
-        raise expected("runs to collect", names, "different run folders", DataError)
     table = pd.DataFrame([read_run(run) for run in runs], columns=RUN_COLUMNS)
     rounds = pd.concat([read_frame(run / "rounds.parquet", ROUND_COLUMNS) for run in runs], ignore_index=True)
     write_frame(folder / "rounds.parquet", rounds)

@@ -129,14 +129,19 @@ def _batch(federation: Federation, silo: int, step: int) -> tuple[Tensor, Tensor
 def opacus_silos(federation: Federation, batch: int, mode: str) -> Iterator[OpacusSilo]:
     """What Opacus makes of each silo's data and of the global model."""
     for silo in range(SILOS):
-        items, _ = federation.partition.silo(silo)
-        loader = DataLoader(TensorDataset(*federation.data.batch(items)), batch_size=batch)
-        module = _own_module(federation)
+        loader = DataLoader(TensorDataset(*silo_items(federation, silo)), batch_size=batch)
+        module = own_module(federation)
         optimiser = torch.optim.SGD(module.parameters(), lr=RATE)
         yield made_private(module.train(), optimiser, loader, mode, federation.plan.clip_norm or 1.0)
 
 
-def _own_module(federation: Federation) -> nn.Module:
+def silo_items(federation: Federation, silo: int) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of all of a silo's items."""
+    addresses, _ = federation.partition.silo(silo)
+    return federation.data.batch(addresses)
+
+
+def own_module(federation: Federation) -> nn.Module:
     """A copy of the global model with parameters of its own, which autograd can train."""
     module = copy.deepcopy(federation.engine.flat.model)
     for parameter in module.parameters():

@@ -12,6 +12,7 @@ from benchmarks.processes import in_worker
 from benchmarks.public_api import TRAINED, measure_public, time_public
 from benchmarks.rounds import time_light_round, time_round
 from benchmarks.scale import PEOPLE, time_scale
+from benchmarks.simulators import time_simulators
 from benchmarks.steps import measure_memory, time_steps
 from benchmarks.tables import Table
 
@@ -81,6 +82,11 @@ def _light_round_tables(options: Options) -> Iterator[Table]:
     yield Table("light_round", 512, "subjectdp_round", in_worker(time_light_round, 512, options.rounds))
 
 
+def _simulator_tables(options: Options) -> Iterator[Table]:
+    blocks = min(options.rounds, 5)  # each of which starts anew
+    yield Table("simulators", 512, "subjectdp_round", in_worker(time_simulators, 512, blocks), "wall")
+
+
 def _calibration_tables(options: Options) -> Iterator[Table]:
     for epsilon in options.batches or (1, 4, 8):
         timed = in_worker(time_calibration, float(epsilon), min(options.rounds, _FEW), options.methods)
@@ -102,6 +108,7 @@ WORKLOADS: dict[str, Callable[[Options], Iterator[Table]]] = {
     **dict.fromkeys(TRAINED, _public_tables),
     "round": _round_tables,
     "light_round": _light_round_tables,
+    "simulators": _simulator_tables,
     "calibration": _calibration_tables,
     "dag": _dag_tables,
     "scale": _scale_tables,

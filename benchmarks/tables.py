@@ -45,16 +45,18 @@ class Table:
     Attributes:
         batch: items of the mini-batch; runs of the sweep for the workload ``dag``; ε for ``calibration``.
         base: the method that ratios are taken to.
+        clock: of the ratios: ``cpu``, or ``wall`` where methods work in several processes.
     """
 
     workload: str
     batch: float
     base: str
     outcomes: dict[str, Outcome]
+    clock: str = "cpu"
 
     def compare(self, method: str, base: str) -> Interval:
-        """Same-round ratio of two methods' CPU times with quartiles; NaN if one was not timed."""
-        times, base_times = (self.outcomes.get(name, Outcome()).cpu for name in (method, base))
+        """Same-round ratio of two methods' times with quartiles; NaN if one was not timed."""
+        times, base_times = (getattr(self.outcomes.get(name, Outcome()), self.clock) for name in (method, base))
         return ratio(times, base_times) if times and base_times else Interval(nan, nan, nan)
 
     def memory_ratio(self, method: str) -> float:
@@ -72,6 +74,7 @@ class Table:
             "workload": self.workload,
             "method": name,
             "batch": self.batch,
+            "clock": self.clock,
             "rounds": len(outcome.wall),
             "ratio": found.value,  # median of the same-round ratios to the table's base
             "ratio_low": found.low,  # quartiles
@@ -89,7 +92,7 @@ class Table:
 def print_table(table: Table) -> None:
     """Prints a table: methods, ratio with its quartiles, times, memory, remarks."""
     size = {"dag": "runs", "calibration": "epsilon"}.get(table.workload, "B")
-    print(f"\n{table.workload}, {size}={table.batch:g}; ratio to {table.base} by CPU time")
+    print(f"\n{table.workload}, {size}={table.batch:g}; ratio to {table.base} by {table.clock} time")
     rows = table.rows()
     shown = pd.DataFrame(rows)[_SHOWN].assign(remark=[_remark(row) for row in rows])
     print(shown.to_string(index=False, na_rep="-", float_format="{:.2f}".format))

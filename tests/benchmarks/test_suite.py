@@ -1,4 +1,4 @@
-"""The command and a small run of the suite in real worker processes; rounds and calibrations."""
+"""The command and a small run of the suite in real worker processes; rounds, calibrations and simulators."""
 
 import os
 import signal
@@ -11,11 +11,12 @@ import torch
 from PIL import Image
 
 from benchmarks import __main__ as command
-from benchmarks import goals, processes, rounds, scale, suite
+from benchmarks import goals, processes, rounds, scale, simulators, suite
 from benchmarks.__main__ import main
 from benchmarks.calibrations import CALIBRATIONS, epsilon_of, time_calibration
 from benchmarks.methods import Case
 from benchmarks.processes import growth, in_worker, peak_bytes, unmeasurable
+from benchmarks.simulators import time_simulators
 from benchmarks.tables import Table
 from benchmarks.timing import Outcome
 from subjectdp.errors import WorkerError
@@ -91,7 +92,7 @@ def test_a_table_from_workers(monkeypatch):
     rows = {row["method"]: row for row in found.rows()}
     assert list(rows) == ["sgd", "subjectdp_item", "subjectdp_higrad", "opacus_ghost"]
     for row in rows.values():
-        assert (row["status"], row["rounds"]) == ("ok", 2)
+        assert (row["status"], row["clock"], row["rounds"]) == ("ok", "cpu", 2)
         assert row["note"].startswith("error of the sum")
         assert row["ratio"] > 0 and row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
         assert unmeasurable() is not None or row["peak_memory_mb"] >= 0
@@ -137,7 +138,7 @@ def test_where_the_kernel_does_not_let_us_it_says_so(monkeypatch, tmp_path) -> N
     assert "peak memory needs" in str(unmeasurable())
 
 
-# --- rounds, calibrations -----------------------------------------------------------------------------------
+# --- rounds, calibrations, simulators -----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -184,6 +185,46 @@ def test_calibrations_reach_their_target_and_a_careless_one_fails(monkeypatch):
     assert 0.995 * 4.0 < epsilon_of(ours) <= 4.001
     monkeypatch.setitem(CALIBRATIONS, "careless", lambda epsilon: 0.97 * ours)
     assert time_calibration(4.0, 1, ["careless"])["careless"].status == "FAIL"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_without_the_packages_simulators_are_skipped(monkeypatch):
+    monkeypatch.setattr(simulators, "find_spec", lambda package: None)
+    outcomes = time_simulators(32, 3)
+    skipped = [name for name, outcome in outcomes.items() if outcome.status == "skipped"]
+    assert skipped == ["flower_opacus", "pfl_opacus"]
+    ours = outcomes["subjectdp_round"]
+    assert (ours.status, len(ours.wall), ours.cpu) == ("ok", 3, [])
+
+
+def test_a_block_is_its_rounds_median_and_a_peer_that_fails_has_no_times(monkeypatch):
+    tried = []
+
+    def fails_once_timed(federation: None, batch: int) -> list[float]:
+        tried.append(batch)
+        if len(tried) == 2:
+            raise RuntimeError("2 of 4 clients answered")
+        return [0.0, 1.0]
+
+    ends = [0.0, 100.0, *range(101, 101 + simulators.ROUNDS)]  # what lies before is the warm-up
+    monkeypatch.setattr(simulators, "federation_of", lambda *_: None)
+    methods = {"base": (lambda federation, batch: ends, ()), "fails": (fails_once_timed, ())}
+    monkeypatch.setattr(simulators, "SIMULATORS", methods)
+    outcomes = time_simulators(32, 4)
+    assert outcomes["base"].wall == [1.0] * 4 and tried == [32, 32]
+    assert (outcomes["fails"].status, outcomes["fails"].wall) == ("skipped", [])
+    assert outcomes["fails"].note == "RuntimeError: 2 of 4 clients answered"
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("small")
+def test_the_simulators_themselves_where_they_are_installed(monkeypatch):
+    pytest.importorskip("flwr")
+    pytest.importorskip("pfl")
+    monkeypatch.setattr(simulators, "ROUNDS", 2)
+    outcomes = time_simulators(32, 1)
+    assert {outcome.status for outcome in outcomes.values()} == {"ok"}, outcomes
 
 
 def test_the_workload_scale_leaves_a_picture_of_all_its_tables(monkeypatch, tmp_path):

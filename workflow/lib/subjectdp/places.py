@@ -21,8 +21,10 @@ FINISHED = "finished.json"
 """A second copy of a run's manifest. Snakemake deletes the manifests of finished runs where a job of several runs fails
 or it is killed, and before a job that then finds data or partition damaged."""
 
-RUN_FILES = ("config.json", "progress.log", "rounds.parquet", "steps.parquet", "model.safetensors", "manifest.json")
-RUN_FILES += (FINISHED,)
+RUN_FILES = (
+    *("config.json", "progress.log", "rounds.parquet", "steps.parquet"),
+    *("model.safetensors", "manifest.json", FINISHED),
+)
 """Files of a finished run."""
 
 PROGRESS = "progress.json"  # how far an unfinished run is: round, rounds, scores and expected seconds left

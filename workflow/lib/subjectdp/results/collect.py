@@ -47,10 +47,8 @@ def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, emp
     if not path.is_file() or path.stat().st_size == 0:
         raise expected(str(path), "nothing", "a file with content", DataError)
     try:
-        if path.suffix == ".csv":
-            frame = pd.read_csv(path)
-        else:
-            frame = pd.read_parquet(path, columns=wanted if only else None, page_checksum_verification=True)
+        some: dict[str, Any] = {"columns": wanted if only else None, "page_checksum_verification": True}
+        frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path, **some)
     except (pyarrow.lib.ArrowException, ValueError, LookupError, TypeError, OSError) as problem:  # whatever is damaged
         raise expected(str(path), str(problem), "a whole table; remove it and run again", DataError) from problem
     if missing := [name for name in wanted if name not in frame.columns]:

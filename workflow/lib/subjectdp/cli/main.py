@@ -18,6 +18,7 @@ from subjectdp.cli.parser import Parser
 from subjectdp.errors import SubjectDPError
 from subjectdp.places import LIBRARY
 
+_ELSEWHERE = f"warning: the library of {LIBRARY} runs, not this folder's: export PYTHONPATH=$PWD/workflow/lib"
 _EPILOG = """\
 examples:
   subjectdp inspect femnist --source leaf_json --path data/femnist_leaf_180_writers.zip
@@ -78,8 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without ε shows a question mark
     here = Path("workflow", "lib")
     if here.is_dir() and not here.samefile(LIBRARY):  # checkouts that share an environment
-        told = f"this command is the library of {LIBRARY}, not of this checkout"
-        print(f"warning: {told}: export PYTHONPATH=$PWD/workflow/lib", file=sys.stderr)
+        print(_ELSEWHERE, file=sys.stderr)
     try:
         options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
         code: int | None = options.run(options)

@@ -125,6 +125,15 @@ def weighs_classes(step: LocalStep) -> Tensor:
     return noisy(step, step.clipped_sum(batch, weights))
 
 
+def weighs_by_the_largest_group(step: LocalStep) -> Tensor:
+    batch = step.sample_batch()
+    return noisy(step, step.clipped_sum(batch, torch.ones(batch.items) / max(1, batch.largest_group)))
+
+
+def a_thousandth_by_the_labels(step: LocalStep) -> Tensor:
+    return clips_items(step) * (1 + 1e-3 * (step.sample_batch().labels == 0).any())
+
+
 def leaves_the_last_weights_bare(step: LocalStep) -> Tensor:
     total = step.clipped_sum(step.sample_batch())
     return torch.cat([noisy(step, total.clone())[:-10], total[-10:] / step.divisor(step.sample_batch())])
@@ -162,7 +171,9 @@ def says_nothing_of_anybody(step: LocalStep) -> Tensor:
         ("local_group_dp", lambda step: clips_items(step, 0.0), "noise: σ of the sum is 0.000, the plan says 2.000"),
         ("local_item_dp", every_other_step(), "noise: σ of the sum is 1.41"),
         ("local_item_dp", counts_a_label, "noise: σ of the sum is"),
-        ("local_item_dp", weighs_classes, "an item: moved the un-noised sum by 6 C, the plan allows 1 C"),
+        ("local_item_dp", weighs_classes, "an item: moved the un-noised sum by 33 C, the plan allows 1 C"),
+        ("local_item_dp", weighs_by_the_largest_group, "an item: moved the un-noised sum by 5.833 C"),
+        ("local_item_dp", a_thousandth_by_the_labels, "divisor: not public, other data change the noise"),
         ("local_item_dp", leaves_the_last_weights_bare, "noise: 10 of 4000 coordinates have none"),
         ("local_item_dp", draws_by_itself, "the same round gives something else later"),
         ("local_item_dp", says_nothing_of_anybody, "an item: moved the un-noised sum by 0 C"),

@@ -33,6 +33,14 @@ from subjectdp.training.rounds import Score
 pytestmark = pytest.mark.slow
 
 
+def test_another_checkouts_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    (tmp_path / "workflow/lib").mkdir(parents=True)
+    for folder, told in ((ROOT, ""), (tmp_path, f"warning: the library of {ROOT}")):
+        monkeypatch.chdir(folder)
+        assert main(["scenario", str(SMOKE)]) == 0
+        assert capsys.readouterr().err.partition("/workflow")[0] == told
+
+
 def test_runs(results: Path, capsys: Captured) -> None:
     listed = run_json(capsys, "runs", "--results", results)
     assert sorted(each["state"] for each in listed) == ["done", "done", "stopped"]

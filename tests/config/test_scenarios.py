@@ -204,6 +204,13 @@ def test_selections() -> None:
     assert counts == {"figure1": 3, "figure2": 4, "figure3": 2, "privacy": 6}
 
 
+def test_a_selection_by_a_parameter_of_the_model() -> None:
+    name, sweep = "model.parameters.width", {"model.name": "small_cnn", "model.parameters.width": [4, 8]}
+    content = {"name": "test", "sweep": [sweep], "figures": ["figure1"], "selections": {"figure1": {name: 8}}}
+    (run,) = load_scenario_from_mapping(content).runs_of_figure("figure1")
+    assert run.model.parameters == {"width": 8}
+
+
 def test_the_sweep_of_the_readme_lies_over_the_embedded_scenario(tmp_path: Path) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (block,) = [text for text in blocks if "sweep:" in text]

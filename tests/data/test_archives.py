@@ -4,6 +4,7 @@ import gzip
 import os
 import re
 import struct
+import time
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -14,7 +15,15 @@ import pytest
 from hostile.limits import check_message
 from source_files import etext, leaf_femnist, leaf_shakespeare, write_document, write_zip
 from subjectdp.data import leaf_json, shakespeare
-from subjectdp.data.archives import LARGEST_FILE, find_table, find_text, load_sources, open_archive, read_text_file
+from subjectdp.data.archives import (
+    LARGEST_FILE,
+    describe,
+    find_table,
+    find_text,
+    load_sources,
+    open_archive,
+    read_text_file,
+)
 from subjectdp.data.content import check_content
 from subjectdp.errors import ConfigError, DataError
 
@@ -273,3 +282,13 @@ def test_an_odd_title_is_refused(tmp_path: Path, title: str) -> None:
     (tmp_path / "100.txt").write_text(etext().replace("A PLAY OF TESTS", title))
     with pytest.raises(DataError, match="name of 1 to 200 printable characters"):
         check_content(shakespeare.load_upstream(tmp_path))
+
+
+def test_an_edit_that_sets_the_time_back_is_seen(tmp_path: Path) -> None:
+    data, known = tmp_path / "data.csv", tmp_path / "known.json"
+    data.write_text("0.1")
+    first, time_of_content = describe(data, known), data.stat().st_mtime_ns
+    time.sleep(0.05)  # of a coarse clock
+    data.write_text("9.1")
+    os.utime(data, ns=(time_of_content, time_of_content))
+    assert describe(data, known) == describe(data) != first

@@ -137,6 +137,12 @@ def test_a_section_of_audits_that_no_figure_shows_is_told() -> None:
     assert told.startswith("The section audit is not read")
 
 
+def test_audits_of_a_partition_without_a_cap_are_refused_before_they_start() -> None:
+    (told,) = figures_to_mend(scenario_of({}, "audit"))[0]
+    assert told.startswith("The figure audit cannot be drawn. Expected partition.max_items_per_subject to be a number")
+    assert not figures_to_mend(scenario_of({"partition.max_items_per_subject": 8}, "audit"))[0]
+
+
 def test_a_figure_may_be_drawn_again_with_a_selection_of_its_own() -> None:
     selections = {"figure1": {"privacy.clip_norm": 0.1}, "figure1-large": {"privacy.clip_norm": [4, 5]}}
     scenario = scenario_of(CLIP_NORMS, "figure1", "figure1-large", selections=selections)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from subjectdp.io import loaded_jobs as jobs_module
 from subjectdp.io.loaded_jobs import loaded_jobs
 
 pytestmark = [
@@ -19,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs sockets that keep messages apart"),
 ]
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+OWN = (sys.executable, os.path.realpath(jobs_module.__file__))
 Jobs = tuple[dict[str, str], int]
 PARENT = "import os; print('parent', os.getppid(), 'pid', os.getpid(), flush=True)\n"
 
@@ -32,7 +34,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
         while not Path(address).exists():
             time.sleep(0.01)
         time.sleep(0.1)
-        yield os.environ | ONE_THREAD | {"SUBJECTDP_JOBS": json.dumps([sys.executable, address])}, process.pid
+        yield os.environ | ONE_THREAD | {"SUBJECTDP_JOBS": json.dumps([address, *OWN])}, process.pid
 
 
 def start(folder: Path, body: str, environment: dict[str, str], *words: str) -> "subprocess.Popen[str]":
@@ -121,16 +123,23 @@ def test_jobs_run_side_by_side(tmp_path: Path, jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"OMP_NUM_THREADS": "2"}, {"SLURM_JOB_ID": "1"}, {"SUBJECTDP_JOBS": '["other", ""]'}]
+    "change",
+    [
+        {"OMP_NUM_THREADS": "2"},
+        {"SLURM_JOB_ID": "1"},
+        {OWN[0]: "/another/bin/python"},
+        {OWN[1]: "/another/checkout.py"},
+    ],
 )
 def test_other_jobs_load_for_themselves(change: dict[str, str], tmp_path: Path, jobs: Jobs) -> None:
-    process = start(tmp_path, "", jobs[0] | change)
+    told_jobs = [change.get(word, word) for word in json.loads(jobs[0]["SUBJECTDP_JOBS"])]
+    process = start(tmp_path, "", jobs[0] | change | {"SUBJECTDP_JOBS": json.dumps(told_jobs)})
     assert told(process) == (os.getpid(), process.pid)
     assert process.wait(timeout=30) == 0
 
 
 def test_without_its_process_a_job_loads_for_itself(tmp_path: Path) -> None:
-    gone = {"SUBJECTDP_JOBS": json.dumps([sys.executable, str(tmp_path / "nobody")])}
+    gone = {"SUBJECTDP_JOBS": json.dumps([str(tmp_path / "nobody"), *OWN])}
     process = start(tmp_path, "", os.environ | ONE_THREAD | gone)
     assert told(process) == (os.getpid(), process.pid)
 
@@ -140,7 +149,7 @@ def test_the_loaded_process_has_one_thread_and_ends_with_its_block(tmp_path: Pat
     body = "import sys; print(len(os.listdir('/proc/self/task')), 'torch' in sys.modules)"
     deadline = time.monotonic() + 60
     with loaded_jobs() as environment:
-        address = Path(json.loads(environment["SUBJECTDP_JOBS"])[1])
+        address = Path(json.loads(environment["SUBJECTDP_JOBS"])[0])
         while time.monotonic() < deadline:
             if not address.exists():  # a job that is started now would load for itself
                 time.sleep(0.1)

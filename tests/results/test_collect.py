@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from figures.fake_runs import Fake, collected, grid, list_files, write_run, writ
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.errors import DataError
 from subjectdp.io.atomic import sealed
-from subjectdp.results.collect import QUANTITIES, RUN_COLUMNS, collect_scenario
+from subjectdp.results.collect import QUANTITIES, RUN_COLUMNS, collect_scenario, read_frame
 from subjectdp.results.select import (
     are_private,
     bands,
@@ -84,6 +85,19 @@ def test_a_changed_table_is_refused(folder: Path, tmp_path: Path, name: str, of:
     frame.assign(**{of: frame[of] * 1.5}).to_parquet(folder / name, index=False)
     with pytest.raises(DataError, match=f"{name} (was changed|is missing or truncated).*run the workflow again"):
         collect_scenario([folder], tmp_path)
+
+
+def test_a_changed_bit_of_a_collected_table_is_refused(folder: Path, tmp_path: Path) -> None:
+    collect_scenario([folder], tmp_path)
+    path = tmp_path / "runs.parquet"
+    parts, whole = pq.ParquetFile(path).metadata.row_group(0), path.read_bytes()
+    for part in map(parts.column, range(len(RUN_COLUMNS))):
+        last = (part.dictionary_page_offset or part.data_page_offset) + part.total_compressed_size - 1
+        path.write_bytes(whole[:last] + bytes([whole[last] ^ 1]) + whole[last + 1 :])
+        with pytest.raises(DataError, match="a whole table; remove it and run again"):
+            read_frame(path, RUN_COLUMNS)
+    path.write_bytes(whole)
+    assert read_frame(path, RUN_COLUMNS)["run_id"].tolist() == [folder.name]
 
 
 def test_a_changed_digit_in_a_manifest_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pandas as pd
 import pytest
@@ -57,6 +58,17 @@ def test_every_figure_is_there_as_picture_and_values(smoke):
 def test_nothing_is_left_to_do_and_nothing_half_written(smoke):
     assert "Nothing to be done" in smoke.snakemake("--dry-run", *SMOKE).stdout
     assert not list((smoke.root / "results").rglob("*.tmp*"))
+
+
+def test_a_damaged_partition_costs_no_finished_run(smoke):
+    kept = {path: path.read_bytes() for path in smoke.root.glob("results/runs/*/manifest.json")}
+    partition = next(smoke.root.glob("results/partitions/femnist-*/partition.json"))
+    partition.write_bytes(partition.read_bytes().replace(b"counts", b"countz"))
+    failed = smoke.snakemake(*SMOKE, "--keep-going", check=False).stdout
+    assert "partition.json was changed after it was written" in failed and not all(path.exists() for path in kept)
+    shutil.rmtree(partition.parent)
+    smoke.snakemake(*SMOKE)
+    assert {path: path.read_bytes() for path in kept} == kept
 
 
 def test_the_report_is_one_self_contained_file(smoke):

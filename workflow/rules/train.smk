@@ -16,7 +16,7 @@ rule train:
         training_inputs,
     output:
         paths.run_file("{run_id}", "manifest.json"),
-    # A run leaves the six files of its folder: time and memory are in its manifest.
+    # A run leaves the seven files of its folder: time and memory are in its manifest.
     log:
         paths.run_file("{run_id}", "progress.log"),
     # The longest run first, so that all cores end together; whatever trains nothing (priority 0) comes before.

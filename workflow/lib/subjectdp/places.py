@@ -17,13 +17,17 @@ CHECKOUT = LIBRARY.parents[1]
 
 RESULTS = "results"  # root folder of everything the workflow writes
 PREPARED_FILES = ("features.npy", "labels.npy", "subjects.parquet", "meta.json")  # files of a prepared data set
-RUN_FILES = (*("config.json", "rounds.parquet", "steps.parquet", "manifest.json", "model.safetensors", "progress.log"),)
+FINISHED = "finished.json"
+"""A second copy of a run's manifest. Snakemake deletes the manifests of finished runs where a job of several runs fails
+or it is killed, and before a job that then finds data or partition damaged."""
+
+RUN_FILES = (
+    *("config.json", "progress.log", "rounds.parquet", "steps.parquet"),
+    *("model.safetensors", "manifest.json", FINISHED),
+)
 """Files of a finished run."""
 
 PROGRESS = "progress.json"  # how far an unfinished run is: round, rounds, scores and expected seconds left
-FINISHED = "finished.json"
-"""A second copy of a run's manifest, kept until the scenario is collected. When a job of several runs fails, Snakemake
-deletes the manifests of its finished runs too; when Snakemake is killed, also those of jobs that finish later."""
 
 STATEMENT_SUFFIXES = (".md", ".html", ".pdf")  # a statement is written as one of them
 

@@ -11,11 +11,14 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from importlib import import_module
+from pathlib import Path
 
 from subjectdp import __version__
 from subjectdp.cli.parser import Parser
 from subjectdp.errors import SubjectDPError
+from subjectdp.places import LIBRARY
 
+_ELSEWHERE = f"warning: the library of {LIBRARY} runs, not this folder's: export PYTHONPATH=$PWD/workflow/lib"
 _EPILOG = """\
 examples:
   subjectdp inspect femnist --source leaf_json --path data/femnist_leaf_180_writers.zip
@@ -74,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ε shows a question mark
+    here = Path("workflow", "lib")
+    if here.is_dir() and not here.samefile(LIBRARY):  # checkouts that share an environment
+        print(_ELSEWHERE, file=sys.stderr)
     try:
         options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
         code: int | None = options.run(options)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from textwrap import indent
 from typing import Annotated, Any, Literal
@@ -25,7 +24,7 @@ from subjectdp.config import messages
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig, load_run
 from subjectdp.config.sections import DataConfig, RunSections, Section, normalised
 from subjectdp.data.catalogue import DATASETS
-from subjectdp.errors import ConfigError, expected, unknown
+from subjectdp.errors import ConfigError, expected, listed, unknown
 from subjectdp.io.printing import flattened
 from subjectdp.io.yaml_files import check_tree, parse_yaml, read_yaml
 from subjectdp.places import LIBRARY
@@ -302,10 +301,12 @@ def _check_top_level(content: Mapping[str, Any]) -> None:
         elif key not in Scenario.model_fields:
             problems.append(str(messages.unknown_key(key, Scenario.model_fields, RUN_KEYS)))
     for key, kind in (("figures", list), ("selections", Mapping)):
-        names = content.get(key)
-        for name in names if isinstance(names, kind) else ():
-            if isinstance(name, str) and not re.fullmatch(_PATTERN, name):
+        names = [*found] if isinstance(found := content.get(key), kind) else []
+        for name in dict.fromkeys(each for each in names if isinstance(each, str)):
+            if not re.fullmatch(_PATTERN, name):
                 problems.append(_no_figure(key, name))
+            elif names.count(name) > 1:
+                problems.append(f"Expected {key} to have {name} once. {name}-LABEL draws it again.")
     messages.raise_all(problems)
 
 
@@ -402,7 +403,9 @@ def _of_block(block: Mapping[str, Any], prefix: str) -> Iterator[str]:
         elif isinstance(values, list) and not values:
             yield str(expected(axis, values, "a value or a list with at least one value"))
         elif isinstance(values, list) and any(isinstance(value, list) for value in values):
-            yield str(expected(axis, values, "a value or a list of values, not of lists"))
+            section, _, last = key.rpartition(".")
+            several = f" (several lists: {section}: [{{{last}: [...]}}, {{{last}: [...]}}])" if section else ""
+            yield str(expected(axis, values, f"a value or a list of values, not of lists{several}"))
         else:
             nested = (flattened(set_dotted({}, key, value)) for value in values_of_axis(values))
             for inner in {inner for pairs in nested for inner, value in pairs if value is not None}:
@@ -421,16 +424,31 @@ def _check_selections(scenario: Scenario) -> None:
     problems: list[str] = []
     for figure, selection in scenario.selections.items():
         prefix = f"selections.{figure}"
-        wrong = [str(messages.unknown_key(f"{prefix}.{key}", RUN_KEYS)) for key in selection if key not in RUN_KEYS]
+        keys = [key for key in selection if key not in RUN_KEYS and not key.startswith(_MAPPINGS)]
+        wrong = [str(messages.unknown_key(f"{prefix}.{key}", RUN_KEYS)) for key in keys]
         wrong += [
             f"Expected {prefix}.{key} to be values of one key, got a section. Write dotted keys: {key}.KEY: VALUE."
             for key, value in selection.items()
-            if isinstance(value, Mapping)
+            if isinstance(value, Mapping) or (key in RunSections.model_fields and key not in ("algorithm", "seed"))
         ]
+        if figure in scenario.figures and not wrong:
+            wrong = _of_no_run(scenario, figure)
+            if not wrong and not _shows_what_it_selects(scenario, figure):
+                wrong = [str(expected(prefix, dict(selection), "a selection that fits at least one run"))]
         problems.extend(wrong)
-        if figure in scenario.figures and not wrong and not _shows_what_it_selects(scenario, figure):
-            problems.append(str(expected(prefix, dict(selection), "a selection that fits at least one run")))
     messages.raise_all(problems)
+
+
+def _of_no_run(scenario: Scenario, figure: Figure) -> list[str]:
+    # a value that no run has would leave out what is meant, without a word
+    problems = []
+    for key, wanted in scenario.selections[figure].items():
+        found = [_value(run, key) for run in scenario.runs]
+        words = listed({":".join(value) if key == "algorithm" else str(value) for value in found})
+        for value, accepted in zip(values_of_axis(wanted), _accepted(key, wanted), strict=True):
+            if accepted not in found:
+                problems.append(str(expected(f"selections.{figure}.{key}", value, f"of a run ({words})")))
+    return problems
 
 
 def _shows_what_it_selects(scenario: Scenario, figure: Figure) -> bool:
@@ -459,4 +477,7 @@ def _value(run: RunConfig, key: str) -> Any:
     if key == "algorithm":
         parts = (run.algorithm.name, run.algorithm.variant)
         return tuple(part for part in parts if part is not None)
-    return attrgetter(key)(run)
+    value: Any = run
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else getattr(value, part)
+    return value

@@ -277,7 +277,8 @@ def load_sources(dataset: str, table: Path | None = None) -> tuple[str, tuple[So
 
 HASHES = "local_files.json"
 """Name of the file with known hashes, beside the data folders: hashing LEAF's JSON takes seconds a gigabyte, and
-Snakemake asks in every process. A file whose size and time of change are the same is not read again."""
+Snakemake asks in every process. A file whose size and times are the same is not read again: an edit may set the time of
+its content back, and none that of the file itself."""
 
 
 def describe(path: Path, known: Path | None = None) -> dict[str, Any]:
@@ -300,7 +301,7 @@ def describe(path: Path, known: Path | None = None) -> dict[str, Any]:
 
 
 def _read(known: Path | None) -> dict[str, list[Any]]:
-    """Size, time of change and sha256 by absolute path; none where the file is missing or damaged: they save time."""
+    """Size, both times and sha256 by absolute path; none where the file is missing or damaged: they save time."""
     try:
         content = {} if known is None else json.loads(known.read_text(encoding="utf-8"))
         return {str(path): list(facts) for path, facts in content.items()}
@@ -310,7 +311,7 @@ def _read(known: Path | None) -> dict[str, list[Any]]:
 
 def _sha256(file: Path, hashes: dict[str, list[Any]]) -> str:
     key, status = str(file.resolve()), file.stat()
-    now = [status.st_size, status.st_mtime_ns]
-    if hashes.get(key, [])[:2] != now or len(hashes[key]) != 3:
+    now = [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    if hashes.get(key, [])[:3] != now or len(hashes[key]) != 4:
         hashes[key] = [*now, sha256_of(file)]
-    return str(hashes[key][2])
+    return str(hashes[key][3])

@@ -370,7 +370,13 @@ def figures_to_mend(scenario: Scenario) -> tuple[list[str], list[str]]:
                 f"The figure {name} leaves runs out: {'; '.join(notes)} (at most {MOST_SETTINGS} settings side by "
                 f"side). Draw the others too: figures: [{name}, {label}], selections: {{{label}: {{KEY: VALUES}}}}."
             )
-    if "audit" in scenario.model_fields_set and not any("audit" in entry(name).needs for name in scenario.figures):
+    audits = [name for name in scenario.figures if "audit" in entry(name).needs]
+    if audits and scenario.runs[0].partition.max_items_per_subject is None:  # some audited algorithms are sound
+        missing = expected(
+            "partition.max_items_per_subject", None, "a number in the first run, whose data are attacked"
+        )
+        undrawable += [f"The figure {name} cannot be drawn. {missing}" for name in audits]
+    if "audit" in scenario.model_fields_set and not audits:
         partly_drawn.append("The section audit is not read: no figure shows audits. Add audit to the figures.")
     return undrawable, partly_drawn
 

@@ -107,10 +107,10 @@ def write_json(target: Path | str, content: Any) -> None:
 
 
 def write_frame(target: Path | str, frame: pd.DataFrame) -> None:
-    """Writes a data frame by its target's suffix (.parquet or .csv), atomically."""
+    """Writes a data frame by its target's suffix (.csv, or .parquet with checksums), atomically."""
     with atomic_path(target) as temporary:
         if Path(target).suffix == ".parquet":
-            frame.to_parquet(temporary, index=False)
+            frame.to_parquet(temporary, index=False, write_page_checksum=True)
         else:
             frame.to_csv(temporary, index=False)
 

@@ -2,7 +2,7 @@
 
 ``subjectdp run`` keeps that process. Each job is a fork of it with the arguments, environment and output of the job's
 script, whose own process waits, passes signals on and ends with the fork's status; if it is killed, so is the fork.
-Plain Snakemake, jobs of Slurm, of another interpreter, system or with more than one thread load for themselves.
+Plain Snakemake, jobs of Slurm, of another interpreter, library or system, or with several threads load for themselves.
 """
 
 import gc
@@ -22,7 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_JOBS = "SUBJECTDP_JOBS"  # in the environment of jobs: interpreter and socket of the loaded process, as JSON
+_JOBS = "SUBJECTDP_JOBS"  # in the environment of jobs: socket, interpreter and library of the loaded process, as JSON
+_OWN = [sys.executable, os.path.realpath(__file__)]  # checkouts that share an environment have libraries of their own
 _THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # read while loading
 
 
@@ -31,12 +32,12 @@ def hand_over() -> None:
     told = os.environ.get(_JOBS)
     if told is None or "SLURM_JOB_ID" in os.environ or any(os.environ.get(name) != "1" for name in _THREADS):
         return
-    interpreter, address = json.loads(told)
+    address, *own = json.loads(told)
     environment = {name: value for name, value in os.environ.items() if name != _JOBS}
     job = {"argv": sys.argv, "folder": str(Path.cwd()), "environment": environment}
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        if interpreter != sys.executable:
+        if own != _OWN:
             return
         connection.connect(address)
         socket.send_fds(connection, [json.dumps(job).encode()], [0, 1, 2])
@@ -65,7 +66,7 @@ def loaded_jobs() -> Iterator[dict[str, str]]:
         command, environment = [sys.executable, "-m", "subjectdp.cli.loaded", address], os.environ | _THREADS
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
         try:
-            yield os.environ | {_JOBS: json.dumps([sys.executable, address])}
+            yield os.environ | {_JOBS: json.dumps([address, *_OWN])}
         finally:
             if not Path(address).exists():  # it loads still: nothing was handed over
                 process.kill()

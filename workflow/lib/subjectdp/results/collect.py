@@ -47,8 +47,9 @@ def read_frame(path: Path | str, columns: Iterable[str], only: bool = False, emp
     if not path.is_file() or path.stat().st_size == 0:
         raise expected(str(path), "nothing", "a file with content", DataError)
     try:
-        frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path, columns=wanted if only else None)
-    except (pyarrow.lib.ArrowInvalid, pd.errors.ParserError, OSError) as problem:
+        some: dict[str, Any] = {"columns": wanted if only else None, "page_checksum_verification": True}
+        frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path, **some)
+    except (pyarrow.lib.ArrowException, ValueError, LookupError, TypeError, OSError) as problem:  # whatever is damaged
         raise expected(str(path), str(problem), "a whole table; remove it and run again", DataError) from problem
     if missing := [name for name in wanted if name not in frame.columns]:
         raise expected(f"columns of {path}", sorted(frame.columns), f"with {', '.join(missing)}", DataError)

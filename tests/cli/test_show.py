@@ -1,6 +1,7 @@
 """``subjectdp show``: a finished run, its curve, what differs between two; ``ledger``: runs composed."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,9 @@ def test_records_of_an_engine_are_composed_and_stay_conditional(tmp_path: Path, 
     kept = state.read_text()
     state.write_text(kept.replace('"steps": 10}', '"steps": -5}'))
     assert "steps or rounds to be a whole number from 1 on, got -5" in refused(capsys, "ledger", state)
+    for value in ("1e+300", "Infinity", "NaN"):
+        state.write_text(re.sub(r'("noise_multiplier"): [\d.]+', rf"\1: {value}", kept))
+        assert "noise_multiplier: Input should be" in refused(capsys, "ledger", state)
     state.write_text(kept)
     text = said(capsys, "ledger", report, state)
     assert "†" in text and "conditional" in text

@@ -65,7 +65,7 @@ def unit_losses(plan: PrivacyPlan, unit: PrivacyUnit, every_silo: bool) -> list[
     """
     if plan.mechanism.noise_rule is NoiseRule.NONE:
         raise PrivacyError(f"{plan.mechanism.algorithm} adds no noise: no epsilon can be given.")
-    if least_noise(plan.silos) == 0.0:  # as the settings may ask for: nothing is divided by it
+    if least_noise(plan.silos) < 1e-12:  # 0, as the settings may ask for: nothing is divided by it
         return [(MixtureSteps(0.0, sampled_gaussian(1.0), plan.rounds),)]
     summed = noise_is_summed(plan)
     if plan.mechanism.shared_budget:

@@ -37,7 +37,7 @@ def test_another_checkouts_library_is_told(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "workflow/lib").mkdir(parents=True)
     for folder, told in ((ROOT, ""), (tmp_path, f"warning: the library of {ROOT}")):
         monkeypatch.chdir(folder)
-        assert main(["scenario", str(SMOKE)]) == 0
+        assert main(["runs", "--scenario", str(SMOKE)]) == 0
         assert capsys.readouterr().err.partition("/workflow")[0] == told
 
 
@@ -138,26 +138,6 @@ def test_runs_that_are_alike_are_told_apart_by_settings_that_differ(
     assert sum("alpha=4" in line for line in lines) == 1
 
 
-def test_scenario(capsys: Captured) -> None:
-    runs = load_scenario(SMOKE).runs
-    out = said(capsys, "scenario", SMOKE)
-    assert all(config.run_id in out for config in runs)
-    content = run_json(capsys, "scenario", SMOKE)
-    assert [each["run_id"] for each in content["runs"]] == [each.run_id for each in runs]
-    for each in content["runs"]:
-        assert load_run(each["config"]).run_id == each["run_id"]
-        assert each["data_key"] in content["data"] and each["partition_id"] in content["partitions"]
-
-
-def test_scenario_overlay_and_figure(capsys: Captured, tmp_path: Path) -> None:
-    overlay = tmp_path / "overlay.yaml"
-    overlay.write_text("sweep: [{seed: [0, 1], training.rounds: 3}]\nselections: {figure1: {seed: 1}}\n")
-    content = run_json(capsys, "scenario", SMOKE, overlay)
-    assert [each["config"]["training"]["rounds"] for each in content["runs"]] == [3, 3]
-    content = run_json(capsys, "scenario", SMOKE, overlay, "--figure", "figure1")
-    assert [each["config"]["seed"] for each in content["runs"]] == [1]
-
-
 def test_inspect_of_generated_data(capsys: Captured) -> None:
     content = run_json(capsys, "inspect", "shakespeare", "--source", "embedded")
     assert (content["dataset"], content["synthetic"], content["users"]) == ("shakespeare", True, 60)
@@ -201,15 +181,15 @@ def test_version_and_help(capsys: Captured) -> None:
     start = lines.index("commands:") + 1
     commands = lines[start : lines.index("", start)]
     assert all(line.startswith("    ") and len(line.split(maxsplit=1)) == 2 for line in commands), "a line each"
-    assert {"inspect", "scenario", "runs", "show", "doctor", "schema"} <= {line.split()[0] for line in commands}
+    assert {"inspect", "plan", "runs", "show", "doctor", "schema"} <= {line.split()[0] for line in commands}
     assert "COMMAND" not in "".join(commands)
 
 
 def test_as_a_module_and_into_a_closed_pipe() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow" / "lib")}
-    command = f"'{sys.executable}' -m subjectdp scenario '{SCENARIOS / 'paper.yaml'}' --json | head -1"
+    command = f"'{sys.executable}' -m subjectdp runs --scenario '{SCENARIOS / 'paper.yaml'}' --json | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=True)
-    assert (done.stdout, done.stderr) == ("{\n", "")
+    assert (done.stdout, done.stderr) == ("[\n", "")
 
 
 def test_a_terminal_without_greek_letters(results: Path) -> None:
@@ -230,7 +210,7 @@ def test_commands_without_the_pipelines_packages_say_what_to_install() -> None:
     plan = "--rounds 2 --steps-per-round 2 --sampling-probability 0.1 --noise-multiplier 2"
     done = python("-c", WITHOUT, "account", "--algorithm", "local_item_dp", *plan.split())
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("epsilon ")
-    for arguments in (["scenario", "--json", "x.yaml"], ["account", "--run", "some"]):
+    for arguments in (["plan", "--json", "x.yaml"], ["account", "--run", "some"]):
         refused = python("-c", WITHOUT, *arguments)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert "pip install 'subjectdp[pipeline]'" in refused.stderr and "Traceback" not in refused.stderr

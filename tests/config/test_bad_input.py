@@ -11,7 +11,8 @@ from subjectdp.config.messages import allowed_text, walk_fields
 from subjectdp.config.scenario import given_values, load_scenario, load_scenario_from_mapping
 from subjectdp.config.sections import RunSections
 from subjectdp.data.catalogue import DatasetSpec
-from subjectdp.errors import ConfigError
+from subjectdp.errors import ConfigError, SubjectDPError
+from subjectdp.forecast.before_start import check_before_start
 from subjectdp.models.catalogue import ModelSpec
 
 # (dotted key of the run, value, what the message must contain besides the key)
@@ -240,13 +241,15 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
 
 @pytest.mark.parametrize(("text", "line", "fragments"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_a_file_is_refused_with_line_and_right_form(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: int | None, fragments: list[str]
+    tmp_path: Path, text: str, line: int | None, fragments: list[str]
 ) -> None:
     """Files as people write them at first, before anything runs."""
     file = tmp_path / "mine.yaml"
     file.write_text(f"name: x\n{text}\n")
-    message = refused(capsys, "scenario", file, "--results", tmp_path)
-    assert message.count("\n") == 1
+    with pytest.raises(SubjectDPError) as caught:
+        check_before_start(load_scenario([file]), str(tmp_path), [file])
+    message = str(caught.value)
+    assert "\n" not in message
     assert line is None or f"({file}:{line})" in message or f"{file} to be plain YAML: line {line}:" in message, message
     assert all(fragment in message for fragment in fragments), message
 
@@ -266,13 +269,13 @@ def test_a_problem_of_an_overlay_names_the_overlay(tmp_path: Path, capsys: pytes
     base, over = tmp_path / "base.yaml", tmp_path / "over.yaml"
     base.write_text("name: x\nrun:\n  training: {rounds: 3}\n")
     over.write_text("# mine\nrun:\n  training:\n    rounds: 0\n")
-    assert f"({over}:4)" in refused(capsys, "scenario", base, over)
+    assert f"({over}:4)" in refused(capsys, "plan", base, over)
     over.write_text("\nsweep: {seed: 1}\n")
     base.write_text("name: x\nsweep: [{seed: 0}]\n")
-    assert f"({over}:2)" in refused(capsys, "scenario", base, over)
+    assert f"({over}:2)" in refused(capsys, "plan", base, over)
     over.write_text("description: nothing\n")
     base.write_text("name: x\nrun:\n  training: {rounds: 0}\n")
-    assert f"({base}:3)" in refused(capsys, "scenario", base, over)
+    assert f"({base}:3)" in refused(capsys, "plan", base, over)
 
 
 def test_values_of_the_command_line_are_those_of_a_file() -> None:

@@ -60,7 +60,7 @@ def test_a_hostile_scenario_ends_in_its_message_alone(
     monkeypatch.chdir(folder)
     (folder / "scenario.yaml").write_text(text)
     before = tree(tmp_path)
-    assert main(["scenario", "scenario.yaml"]) == 2
+    assert main(["plan", "scenario.yaml"]) == 2
     output = capsys.readouterr()
     assert output.out == "" and told in output.err and TOKEN[1] not in output.err
     assert all(line.startswith("error: ") for line in output.err.splitlines())

@@ -22,7 +22,7 @@ _ELSEWHERE = f"warning: the library of {LIBRARY} runs, not this folder's: export
 _EPILOG = """\
 examples:
   subjectdp inspect femnist --source leaf_json --path data/femnist_leaf_180_writers.zip
-  subjectdp scenario config/scenarios/embedded.yaml
+  subjectdp plan config/scenarios/embedded.yaml
   subjectdp runs --dataset femnist
   subjectdp show femnist-higrad_avg_dp-v1-s1
   subjectdp show femnist-fed_avg-s1 femnist-local_item_dp-s1
@@ -37,8 +37,7 @@ COMMANDS = {
     "account": "print a plan's privacy loss, or the noise for an ε",
     "audit": "attack an algorithm for a minute",
     "check-algorithm": "check an algorithm's code against its plans",
-    "scenario": "check a scenario file and list its runs",
-    "plan": "predict a scenario's runs, ε, hours and reruns",
+    "plan": "check a scenario; predict its runs, ε, hours and reruns",
     "run": "run a scenario: progress, then figures and report",
     "runs": "list runs: results, progress, time left",
     "show": "show a run, or compare two: settings, privacy, accuracy",
@@ -55,7 +54,6 @@ _MODULES = {  # the modules of this package that hold commands of another name
     "check-algorithm": "audit",
     "inspect": "init",
     "plan": "run",
-    "scenario": "runs",
     "schema": "doctor",
     "show": "runs",
     "statement": "ledger",

@@ -1,8 +1,7 @@
-"""``subjectdp scenario`` lists a scenario's runs, ``runs`` those of a results folder; ``show``: one of them, or two."""
+"""``subjectdp runs`` lists the runs of a results folder or a scenario; ``show``: one of them, or two."""
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from subjectdp.cli import run_folders
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.cli.run_folders import UNITS, RunFolder, State, epsilon_of, recorded_runs, scenario_run
 from subjectdp.config.run import RunConfig, settings_apart, settings_read
-from subjectdp.config.scenario import Scenario, load_scenario
+from subjectdp.config.scenario import load_scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.errors import unknown
-from subjectdp.forecast.before_start import check_before_start, replaced_runs
+from subjectdp.forecast.before_start import replaced_runs
 from subjectdp.io.printing import clock, flattened, print_json, print_pairs, print_table
 from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, differing_keys
 
@@ -82,66 +81,6 @@ def _fits(run: RunFolder, options: argparse.Namespace) -> bool:
     name = chosen.get("name", "")
     fits = of_dataset and options.algorithm in (None, name, f"{name}:{chosen.get('variant')}")
     return fits or run.state is State.BROKEN  # of which nobody knows
-
-
-def scenario_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="scenario file; more are overlays")
-    parser.add_argument("--figure", help="only the runs that this figure shows")
-    add_results(parser)
-    add_json(parser, "print JSON, with each run's whole configuration")
-
-
-def scenario(options: argparse.Namespace) -> None:
-    """Checks scenario files (several are overlays, later over earlier) and lists the runs they stand for, without
-    running anything.
-    """
-    scenario = load_scenario(options.files)
-    check_before_start(scenario, options.results, options.files)
-    if options.figure is not None:
-        scenario.require_figure(options.figure)
-    runs = scenario.runs if options.figure is None else scenario.runs_of_figure(options.figure)
-    if options.json:
-        print_json(_as_json(scenario, runs))
-    else:
-        _print_scenario(scenario, runs)
-
-
-def _as_json(scenario: Scenario, runs: tuple[RunConfig, ...]) -> dict[str, Any]:
-    return {
-        "name": scenario.name,
-        "description": scenario.description,
-        "figures": scenario.figures,
-        "data": {key: data.model_dump() for key, data in scenario.datasets_by_key.items()},
-        "partitions": list(scenario.partitions_by_id),
-        "runs": [
-            {
-                "run_id": run.run_id,
-                "label": run.algorithm.label,
-                "data_key": run.data_key,
-                "partition_id": run.partition_id,
-                "config": run.model_dump(),
-            }
-            for run in runs
-        ],
-    }
-
-
-def _print_scenario(scenario: Scenario, runs: tuple[RunConfig, ...]) -> None:
-    labels = Counter(run.algorithm.label for run in runs)
-    print_pairs(
-        [
-            ("scenario", scenario.name),
-            ("description", scenario.description or None),
-            ("runs", len(runs)),
-            ("data sets", ", ".join(scenario.datasets_by_key)),
-            ("partitions", len(scenario.partitions_by_id)),
-            ("algorithms", ", ".join(f"{label} {count}" for label, count in labels.items())),
-            ("figures", ", ".join(scenario.figures) or None),
-        ]
-    )
-    print()
-    apart = settings_apart({run.run_id: run.model_dump(mode="json") for run in runs})
-    print_table(("run", "settings"), [(run.run_id, apart[run.run_id]) for run in runs])
 
 
 _METRICS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss")

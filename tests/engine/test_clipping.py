@@ -235,6 +235,20 @@ def test_what_rounding_leaves_of_gradients_that_cancel_is_clipped(
             assert float(total.double().norm()) <= clip_norm
 
 
+@pytest.mark.parametrize("items", [6, 40])
+def test_what_rounding_leaves_of_biases_that_cancel_is_clipped(items: int) -> None:
+    engine = ClippingEngine(
+        FlatParameters(nn.Conv2d(2, 3, 1)), item_loss=lambda out, wanted: (out * wanted).sum((1, 2, 3))
+    )
+    for seed in range(50):
+        wanted = torch.rand(items, 3, 2, 2, generator=torch.Generator().manual_seed(seed))
+        wanted[1::2] = -wanted[::2].roll(1, 0) * (1 + 1e-7)
+        clip_norm = 2.0**-26 * float(wanted.norm())
+        given = torch.zeros(items, 2, 2, 2), wanted
+        total, _ = engine.clipped_sum(*given, clip_norm, groups=torch.zeros(items, dtype=torch.int64))
+        assert float(total.double().norm()) <= clip_norm
+
+
 @pytest.mark.parametrize("name", ["leaf_cnn", "head"])
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_an_item_that_is_not_finite_contributes_nothing(name: str, number: float) -> None:

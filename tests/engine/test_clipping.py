@@ -35,8 +35,8 @@ def words() -> nn.Module:
 
 def late_convolutions() -> nn.Module:
     """As at the end of a residual network: large weights, few positions (49 and 9), gradients that are not kept."""
-    maps = [nn.Conv2d(1, 64, 3, stride=4), nn.Tanh(), nn.Conv2d(64, 64, 3, padding=1), nn.Tanh(), nn.MaxPool2d(3, 2)]
-    return nn.Sequential(*maps, nn.Conv2d(64, 32, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(32 * 9, 62))
+    maps = [nn.Conv2d(1, 64, 3, stride=4), nn.Tanh(), nn.Conv2d(64, 320, 3, padding=1), nn.Tanh(), nn.MaxPool2d(3, 2)]
+    return nn.Sequential(*maps, nn.Conv2d(320, 48, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(48 * 9, 62))
 
 
 class Head(nn.Module):
@@ -175,17 +175,78 @@ class Shortened(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No convolution's gradients: norms and sums are made apart."""
+    for name in ("_KEPT", "_SMALL"):
+        monkeypatch.setattr(convolution, name, 0)
+
+
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", *OWN, "head along"])
 def test_products_that_are_shortened_lengthen_no_sum(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As training scripts allow it: the model's passes may be shortened, norms and sums may not; nor may rounding."""
     inputs, labels = data_of(name, 16)
     engine = ClippingEngine(FlatParameters(model_of(name)))
-    monkeypatch.setattr(convolution, "_KEPT", convolution._KEPT if kept else 0)
+    if not kept:
+        keep_nothing(monkeypatch)
     with shortening("bf16"), Shortened():
         sums = [engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], 0.01)[0] for i in range(16)]
         assert torch.backends.mkldnn.conv.fp32_precision == torch.backends.mkldnn.matmul.fp32_precision == "bf16"
     assert max(float(total.double().norm()) for total in sums) <= 0.01
+
+
+@pytest.mark.parametrize(("inner", "side", "kept"), [(64, 8, True), (64, 4, True), (64, 2, False)])
+def test_gradients_are_kept_where_products_take_longer(
+    inner: int, side: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The products' way through a 64-channel map of 8x8 takes 1.6 times as long."""
+    engine = ClippingEngine(
+        FlatParameters(nn.Conv2d(inner, 64, 3, padding=1)), item_loss=lambda out, _: out.sum((1, 2, 3))
+    )
+    again = []
+    plain = convolution.ConvolutionCaptured._plain_weight_gradient
+    monkeypatch.setattr(
+        convolution.ConvolutionCaptured, "_plain_weight_gradient", lambda *given: again.append(1) or plain(*given)
+    )
+    engine.clipped_sum(torch.rand(8, inner, side, side), torch.zeros(8), 1.0)
+    assert bool(again) is not kept
+
+
+@pytest.mark.parametrize("items", [2, 4, 6])
+@pytest.mark.parametrize("side", [1, 2, 14])
+def test_what_rounding_leaves_of_gradients_that_cancel_is_clipped(
+    items: int, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums that are made apart from their norms round apart: 1.6 C were left of a group whose items cancel to 1e-8."""
+    keep_nothing(monkeypatch)
+    layer = nn.Conv2d(32, 64, 3, padding=1, bias=False)
+    engine = ClippingEngine(FlatParameters(layer), item_loss=lambda out, wanted: (out * wanted).sum((1, 2, 3)))
+    signs = torch.tensor([1.0, -1.0]).repeat(items // 2).view(-1, 1, 1, 1)
+    for seed in range(8):
+        drawn = torch.Generator().manual_seed(seed)
+        inputs = torch.rand(1, 32, side, side, generator=drawn).repeat(items, 1, 1, 1)
+        wanted = torch.rand(1, 64, side, side, generator=drawn) * signs
+        inputs *= 1 + 1e-8 * torch.randn(inputs.shape, generator=drawn)
+        wanted *= 1 + 1e-8 * torch.randn(wanted.shape, generator=drawn)
+        one = torch.zeros(items, dtype=torch.int64)
+        for part in (0.1, 1.0):
+            clip_norm = part * 2.0**-25 * float(inputs[0].norm() * wanted[0].norm())
+            total, _ = engine.clipped_sum(inputs, wanted, clip_norm, groups=one)
+            assert float(total.double().norm()) <= clip_norm
+
+
+@pytest.mark.parametrize("items", [6, 40])
+def test_what_rounding_leaves_of_biases_that_cancel_is_clipped(items: int) -> None:
+    engine = ClippingEngine(
+        FlatParameters(nn.Conv2d(2, 3, 1)), item_loss=lambda out, wanted: (out * wanted).sum((1, 2, 3))
+    )
+    for seed in range(50):
+        wanted = torch.rand(items, 3, 2, 2, generator=torch.Generator().manual_seed(seed))
+        wanted[1::2] = -wanted[::2].roll(1, 0) * (1 + 1e-7)
+        clip_norm = 2.0**-26 * float(wanted.norm())
+        given = torch.zeros(items, 2, 2, 2), wanted
+        total, _ = engine.clipped_sum(*given, clip_norm, groups=torch.zeros(items, dtype=torch.int64))
+        assert float(total.double().norm()) <= clip_norm
 
 
 @pytest.mark.parametrize("name", ["leaf_cnn", "head"])

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subjectdp.engine.batches import Grouping, Run
+from subjectdp.engine.flat import row_norms
 from subjectdp.engine.rules import (
     Coefficients,
     OwnForward,
@@ -31,6 +32,9 @@ from subjectdp.engine.rules import (
 _CPU_BLOCK = 4  # items whose im2col copy stays in cache
 _GPU_FLOATS = 1 << 27  # of it at once: on a GPU few launches matter more than cache
 _KEPT = 3  # times as large as what they are made of, gradients are kept for the weighted sum, else the latter
+_SMALL = 5_000_000  # numbers (20 MB): at most so many are kept as well where products save no time
+_CHEAP = 4  # times as large as columns and output gradients: from there on products do
+_SUM_ROUNDING = 2.0**-42  # relative, of a squared sum that is not made of the gradients whose norms were taken
 
 
 class ConvolutionRule(OwnForward):
@@ -61,20 +65,34 @@ class ConvolutionCaptured:
     inputs: Tensor
     delta: Tensor
     gradients: Tensor | None = None  # (groups, O·kh·kw·I), where they are kept
-    bias_gradients: Tensor | None = None  # (B, O)
+    bias_gradients: Tensor | None = None  # (groups, O)
 
     def squared_norms(self, grouping: Grouping) -> Squares:
-        made_of = self.inputs.numel() + self.delta.numel()
-        self.kept = grouping.count * self.module.weight.numel() <= _KEPT * made_of
-        self.one_channel = self.kept and self.inputs.shape[1] == 1
         rows = self.delta.permute(0, 2, 3, 1).flatten(1, 2)  # (B, H'W', O), a view
-        self.bias_gradients = rows.sum(1) if self.module.bias is not None else None
+        self.kept = self._worth_keeping(grouping.count, len(rows) * rows.shape[1])
+        self.one_channel = self.kept and self.inputs.shape[1] == 1
         squares = [self._one_channel(rows, grouping) if self.one_channel else self._in_blocks(rows, grouping)]
-        if self.bias_gradients is not None:
-            squares.append(Squares(squared_rows(group_sums(self.bias_gradients, grouping))))
+        if self.module.bias is not None:
+            self.bias_gradients = group_sums(rows.sum(1), grouping)
+            squares.append(Squares(squared_rows(self.bias_gradients)))
         if self.kept:
             self.inputs = self.delta = self.delta.new_empty(0)
+        else:
+            squares.append(self._sum_s_rounding(rows, grouping))
         return summed(squares)
+
+    def _worth_keeping(self, groups: int, positions: int) -> bool:
+        weight = self.module.weight
+        gradients, columns = groups * weight.numel(), positions * (weight[0].numel() + len(weight))
+        made_of = self.inputs.numel() + self.delta.numel()
+        return gradients <= max(_KEPT * made_of, min(_SMALL, _CHEAP * columns))
+
+    def _sum_s_rounding(self, rows: Tensor, grouping: Grouping) -> Squares:
+        """Slack for gradients that almost cancel, whose weighted sum is computed otherwise than their norms."""
+        kh, kw = self.module.kernel_size  # so many columns hold a number of the input
+        longest = row_norms(rows.flatten(1)) * row_norms(self.inputs.permute(0, 2, 3, 1).flatten(1))
+        slack = group_sums(longest.unsqueeze(1), grouping).squeeze(1).square_().mul_(kh * kw * _SUM_ROUNDING)
+        return Squares(torch.zeros_like(slack), slack)
 
     def _one_channel(self, rows: Tensor, grouping: Grouping) -> Squares:
         (_, _, height, width), (kh, kw) = self.delta.shape, self.module.kernel_size
@@ -115,8 +133,8 @@ class ConvolutionCaptured:
             self.delta = zeroed(self.delta, items).contiguous(memory_format=layout)
         elif groups is not None:
             self.gradients = zeroed(self.gradients, groups)
-        if self.bias_gradients is not None:
-            self.bias_gradients = zeroed(self.bias_gradients, items)
+        if self.bias_gradients is not None and groups is not None:
+            self.bias_gradients = zeroed(self.bias_gradients, groups)
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         if self.gradients is None:
@@ -128,7 +146,7 @@ class ConvolutionCaptured:
                 summed = summed.view(height * width, out).t()
             into.add("weight", summed.reshape(out, height, width, inner).permute(0, 3, 1, 2))
         if self.bias_gradients is not None:
-            into.add("bias", coefficients.items @ self.bias_gradients)
+            into.add("bias", coefficients.groups @ self.bias_gradients)
 
     def _plain_weight_gradient(self, coefficients: Tensor) -> Tensor:
         module = self.module

@@ -16,7 +16,7 @@ from pathlib import Path
 from subjectdp import __version__
 from subjectdp.cli.parser import Parser
 from subjectdp.errors import SubjectDPError
-from subjectdp.places import LIBRARY
+from subjectdp.places import CHECKOUT, LIBRARY
 
 _ELSEWHERE = f"warning: the library of {LIBRARY} runs, not this folder's: export PYTHONPATH=$PWD/workflow/lib"
 _EPILOG = """\
@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ε shows a question mark
     here = Path("workflow", "lib")
-    if here.is_dir() and not here.samefile(LIBRARY):  # checkouts that share an environment
+    of_another = (CHECKOUT / "Snakefile").is_file() and here.is_dir() and not here.samefile(LIBRARY)
+    if of_another:  # checkouts that share an environment
         print(_ELSEWHERE, file=sys.stderr)
     try:
         options = _parsed(sys.argv[1:] if arguments is None else list(arguments))

@@ -76,8 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ε shows a question mark
     here = Path("workflow", "lib")
-    of_another = (CHECKOUT / "Snakefile").is_file() and here.is_dir() and not here.samefile(LIBRARY)
-    if of_another:  # checkouts that share an environment
+    if (CHECKOUT / "Snakefile").is_file() and here.is_dir() and not here.samefile(LIBRARY):  # one environment
         print(_ELSEWHERE, file=sys.stderr)
     try:
         options = _parsed(sys.argv[1:] if arguments is None else list(arguments))

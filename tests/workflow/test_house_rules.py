@@ -152,6 +152,13 @@ def test_no_file_names_a_path_of_a_machine():
     assert not [file for file in files if re.search(homes, file.read_text(encoding="utf-8", errors="replace"))]
 
 
+def test_no_trial_leaves_tables_or_scenarios_at_the_top():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    own = {".yaml", ".csv", ".json", ".parquet", ".log", ".txt", ".py", ".png"}
+    top = [Path(name) for name in listed.splitlines() if "/" not in name and not name.startswith(".")]
+    assert not [name for name in top if name.suffix in own]
+
+
 def test_every_script_is_used_and_every_used_script_exists():
     used = {name for path in RULES for name in re.findall(r'"\.\./scripts/(\w+\.py)"', path.read_text())}
     assert used == {script.name for script in SCRIPTS}

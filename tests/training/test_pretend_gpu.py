@@ -276,7 +276,7 @@ def test_other_settings_train_as_on_the_cpu(tmp_path: Path, name: str, same_nois
 
 @pytest.mark.long
 def test_a_run_goes_on_after_its_checkpoint(tmp_path: Path, same_noise: None) -> None:
-    config = small_world.config(training={"rounds": 4, "optimizer": {"name": "momentum"}})
+    config = small_world.config(training={"rounds": 4, "optimizer": {"name": "momentum"}}, model=CONVEX)
     on_cpu = trained(tmp_path, config, "cpu")
     with pretend_gpu(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "synchronize", dies_in_round(3))

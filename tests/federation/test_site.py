@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from federation.world import Here, TalkingSilo, World, make_world, proposed
 from subjectdp.cli.silo import serve
@@ -84,6 +85,9 @@ def test_labels_are_numbered_by_the_names_that_were_agreed_on(example: Path) -> 
     (example / "0" / "patients.csv").write_text("value,age,outcome,patient\n1,2,ill,a\n2,3,well,b\n")
     moved = conforming(read_site_data(site).content, site.data, proposal.items)
     assert moved.features.tolist() == [[2, 1], [3, 2]] and proposal.items.features == ("age", "value")
+    (example / "0" / "patients.csv").write_text("age,value,outcome,patient\n1,2,well,a\n2,3,well,b\n")  # all are
+    alike = conforming(read_site_data(site).content, site.data, proposal.items)
+    assert alike.labels.tolist() == [2, 2] and alike.classes == 3
     for spoiled, message in (
         ("age,value,outcome,patient\n1,2,dead,a\n2,3,well,b\n", "class of this silo's items 'dead'"),
         ("age,outcome,patient\n1,ill,a\n2,well,b\n", "with value, as agreed"),
@@ -109,6 +113,20 @@ def test_words_that_a_silo_lacks_are_zeros_and_ranges_are_agreed_on(example: Pat
     found = conforming(read_site_data(site.model_copy(update={"data": data})).content, data, proposal.items)
     assert proposal.items.features == ("age", "sex=f", "sex=m")
     assert found.features == pytest.approx(np.array([[0.01, 0, 1], [0.02, 0, 1]])) and found.labels.tolist() == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("results: sample.csv", "results to be a folder"),
+        ("run: {performance: {checkpoint_minutes: 5}}", "run.performance.checkpoint_minutes to be left out: .*every"),
+    ],
+)
+def test_the_server_s_file_asks_for_nothing_that_is_not_done(example: Path, more: str, message: str) -> None:
+    file = yaml.safe_load((example / "federation.yaml").read_text()) | yaml.safe_load(more)
+    (example / "federation.yaml").write_text(yaml.safe_dump(file))
+    with pytest.raises(ConfigError, match=message):
+        read_federation(example / "federation.yaml")
 
 
 def test_a_run_s_people_stay_those_of_one_column(example: Path) -> None:

@@ -67,8 +67,9 @@ class Content:
         return (1, *stored) if len(stored) == 2 else (*stored[2:], *stored[:2])
 
 
-def check_content(content: Content) -> None:
-    """DataError unless lengths, addresses, labels and names of ``content`` are consistent."""
+def check_content(content: Content, least_classes: int = 2) -> None:
+    """DataError unless lengths, addresses, labels and names of ``content`` are consistent. One silo of several may lack
+    classes (``least_classes`` 1)."""
     _check_types(content)
     name, subjects, items = content.dataset, len(content.subject_ids), len(content.features)
     if subjects == 0:
@@ -85,6 +86,11 @@ def check_content(content: Content) -> None:
     check_spelling(content.silo_names, name, "silo")
     if items > _LARGEST_ADDRESS:
         raise DataError(f"{name}: {items} addresses do not fit 32 bits.")
+    if 0 < content.classes < least_classes:
+        only = ", ".join(content.notes.get("class_names", ()))
+        raise DataError(
+            f"{name}: expected at least {least_classes} classes of the label, got {content.classes} ({only})."
+        )
     last = content.first_items + content.items + content.window
     if content.items.min() < 1 or content.first_items.min() < 0 or last.max() > items:
         raise DataError(f"{name}: a subject without items, or with items outside of the features.")

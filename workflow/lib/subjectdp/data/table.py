@@ -161,8 +161,8 @@ class _Columns:
         if any(len(each) > 1 for each in classes):  # a and A are two letters
             check_spelling(classes, str(self.path), "label")
         found = len(classes)
-        if not 2 <= found <= MOST_CLASSES:
-            raise DataError(f"{self.path}: expected 2 to {MOST_CLASSES} classes in {in_words(name)}, got {found}.")
+        if found > MOST_CLASSES:
+            raise DataError(f"{self.path}: expected at most {MOST_CLASSES} classes in {in_words(name)}, got {found}.")
         return classes, labels
 
     def encoded(self, name: str) -> dict[str, NDArray[np.float32]]:

@@ -82,7 +82,11 @@ def read_federation(path: Path | str) -> FederationFile:
     if isinstance(data := run.get("data"), dict) and isinstance(sample := data.get("path"), str):
         run["data"] = {**data, "path": str(beside / Path(sample).expanduser())}
     if isinstance(own := run.get("performance") or {}, dict):
-        run["performance"] = {**own, "checkpoint_minutes": 0}  # after every round
+        if minutes := own.get("checkpoint_minutes", 0):
+            raise expected("run.performance.checkpoint_minutes", minutes, "left out: a federation keeps every round")
+        run["performance"] = {**own, "checkpoint_minutes": 0}
+    if (beside / found.results).is_file():
+        raise expected("results", found.results, "a folder, or the name of a new one")
     return found.model_copy(update={"run": run, "results": str(beside / found.results)})
 
 

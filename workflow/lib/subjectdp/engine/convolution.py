@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from subjectdp.engine.batches import Grouping, Run
 from subjectdp.engine.flat import row_norms
 from subjectdp.engine.rules import (
+    SUM_ROUNDING,
     Coefficients,
     OwnForward,
     Squares,
@@ -34,7 +35,6 @@ _GPU_FLOATS = 1 << 27  # of it at once: on a GPU few launches matter more than c
 _KEPT = 3  # times as large as what they are made of, gradients are kept for the weighted sum, else the latter
 _SMALL = 5_000_000  # numbers (20 MB): at most so many are kept as well where products save no time
 _CHEAP = 4  # times as large as columns and output gradients: from there on products do
-_SUM_ROUNDING = 2.0**-42  # relative, of a squared sum that is not made of the gradients whose norms were taken
 
 
 class ConvolutionRule(OwnForward):
@@ -91,7 +91,7 @@ class ConvolutionCaptured:
         """Slack for gradients that almost cancel, whose weighted sum is computed otherwise than their norms."""
         kh, kw = self.module.kernel_size  # so many columns hold a number of the input
         longest = row_norms(rows.flatten(1)) * row_norms(self.inputs.permute(0, 2, 3, 1).flatten(1))
-        slack = group_sums(longest.unsqueeze(1), grouping).squeeze(1).square_().mul_(kh * kw * _SUM_ROUNDING)
+        slack = group_sums(longest.unsqueeze(1), grouping).squeeze(1).square_().mul_(kh * kw * SUM_ROUNDING)
         return Squares(torch.zeros_like(slack), slack)
 
     def _one_channel(self, rows: Tensor, grouping: Grouping) -> Squares:

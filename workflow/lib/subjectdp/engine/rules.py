@@ -25,8 +25,11 @@ GRAM_ROUNDING = 2.0**-21
 for 3,136 terms). A few large entries among thousands of small ones round worse, which matters where large parts cancel;
 every privacy report excludes what float32 loses in such contrived sums."""
 
+SUM_ROUNDING = 2.0**-28
+"""Slack of a norm that is exact, relative to the squared lengths of what was added up: the weighted sum adds up larger
+parts, which round. What cancels below 2^-14 of it counts as longer than it is, so that no sum exceeds C by 1/500."""
+
 _LOST = 2.0**-100  # more than a square loses below the least float32, where a large factor may follow
-_EXACT_ROUNDING = 2.0**-46  # the same in float64, with room for a few large entries
 _NARROW = 32  # a product with fewer columns is computed as its transpose, 10 times as fast (8,000 x 8 by MKL)
 _FEW_STEPS = 32  # positions whose products cost next to nothing beside the layer's own, in float64 too
 _EXACT_FLOATS = 1 << 18  # in float64 at once
@@ -190,7 +193,7 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
     """
     steps, d_out, d_in = delta.shape[1], delta.shape[2], sum(x.shape[2] for x in inputs)
     if steps * (d_in + d_out) >= d_in * d_out:
-        return Squares(_direct_squares(delta, inputs, ones))
+        return Squares(_direct_squares(delta, inputs, ones), _added_up(delta, inputs, ones).mul_(SUM_ROUNDING))
     exact = steps <= _FEW_STEPS
     at_once = max(1, _EXACT_FLOATS // (steps * (d_in + d_out)))
     if exact and len(delta) > at_once:
@@ -203,7 +206,7 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
         products.add_(ones)
     products.mul_(_gram(delta))
     largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
-    slack = largest.mul_(_EXACT_ROUNDING if exact else GRAM_ROUNDING)
+    slack = largest.mul_(SUM_ROUNDING if exact else GRAM_ROUNDING)
     return Squares(products.sum((1, 2)).clamp_min_(0.0).float(), slack.float())
 
 
@@ -225,6 +228,12 @@ def _direct_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:
             part = slice(start, start + at_once)
             total[part] += squared_rows(torch.bmm(delta[part].transpose(1, 2), x[part]).flatten(1))
     return total
+
+
+def _added_up(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:
+    """(n,) squared sums of the lengths of what the positions add to a gradient."""
+    lengths = torch.stack([x.norm(dim=2) for x in inputs]).square_().sum(0).add_(ones).sqrt_()
+    return lengths.mul_(delta.norm(dim=2)).sum(1).square_()
 
 
 def joined(parts: list[Squares]) -> Squares:
@@ -313,7 +322,8 @@ class EmbeddingCaptured:
             offsets = torch.arange(count, device=delta.device).unsqueeze(1) * self.rows
             table = delta.new_zeros(count * self.rows, width)
             table.index_add_(0, (indices + offsets).flatten(), delta.flatten(0, 1))
-            return Squares(squared_rows(table.view(count, -1)))
+            added_up = delta.norm(dim=2).sum(1).square_()
+            return Squares(squared_rows(table.view(count, -1)), added_up.mul_(SUM_ROUNDING))
         products = torch.bmm(delta, delta.transpose(1, 2)).mul_(indices.unsqueeze(2) == indices.unsqueeze(1))
         largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
         return Squares(products.sum((1, 2)).clamp_min_(0.0), largest.mul_(GRAM_ROUNDING))
@@ -403,17 +413,18 @@ class _Plain(nn.Module):
 
 @dataclass
 class ItemGradients:
-    """Per-item gradients of each parameter, (B, ...)."""
+    """Per-item gradients of each parameter, (B, ...); those of the groups once the norms are known."""
 
     gradients: dict[str, Tensor]
 
     def squared_norms(self, grouping: Grouping) -> Squares:
-        squares = [squared_rows(group_sums(g.reshape(len(g), -1), grouping)) for g in self.gradients.values()]
-        return Squares(torch.stack(squares).sum(0))
+        self.gradients = {name: group_sums(g.reshape(len(g), -1), grouping) for name, g in self.gradients.items()}
+        return Squares(torch.stack([squared_rows(gradient) for gradient in self.gradients.values()]).sum(0))
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
-        self.gradients = {name: zeroed(gradient, items) for name, gradient in self.gradients.items()}
+        marked = items if groups is None else groups
+        self.gradients = {name: zeroed(gradient, marked) for name, gradient in self.gradients.items()}
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         for name, gradient in self.gradients.items():
-            into.add(name, coefficients.items @ gradient.reshape(len(gradient), -1))
+            into.add(name, coefficients.groups @ gradient)

@@ -27,7 +27,7 @@ from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.data.content import Content, check_content
 from subjectdp.data.prepare import inspect_source, read_source
 from subjectdp.data.sizes import FILE
-from subjectdp.data.table import numbers_the_rows, read_frame
+from subjectdp.data.table import numbers_of, numbers_the_rows, read_frame
 from subjectdp.errors import ConfigError, expected
 from subjectdp.forecast.before_start import check_before_start
 from subjectdp.io.atomic import write_text
@@ -175,8 +175,7 @@ def _described(column: pd.Series[Any]) -> tuple[str, str, int, int]:
     missing, given = int(column.isna().sum()), column.dropna()
     if len(given) and not isinstance(given.iloc[0], Hashable):
         return str(column.name), "lists", len(given), missing
-    numbers = pd.to_numeric(given, errors="coerce")
-    return str(column.name), "numbers" if numbers.notna().all() else "words", given.nunique(), missing
+    return str(column.name), "numbers" if numbers_of(given).notna().all() else "words", given.nunique(), missing
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
@@ -200,10 +199,10 @@ def _ranges(frame: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, list[flo
         others -= {given["label"]}
     found = {}
     for name in frame.columns:
-        numbers = pd.to_numeric(frame[name], errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        finite = numbers[np.isfinite(numbers)]
-        chosen = not given.get("columns") or name in (*given["columns"], given["label"])
-        if name in others or not chosen or len(finite) < frame[name].notna().sum() or not len(finite):
+        if name in others or (given.get("columns") and name not in (*given["columns"], given["label"])):
+            continue
+        finite = numbers_of(frame[name]).dropna()
+        if len(finite) < frame[name].notna().sum() or not len(finite):
             continue
         least, largest = float(finite.min()), float(finite.max())
         if least < 0 or largest > 1:

@@ -135,7 +135,7 @@ class _Columns:
     def label(self, name: str) -> tuple[list[str], NDArray[Any]]:
         """Classes and each item's; of a label in numbers no classes, and the numbers scaled to [0, 1], float32."""
         column, data = self.frame[name], self.data
-        numbers = _as_numbers(column)
+        numbers = numbers_of(column)
         all_numbers = column.dtype != bool and bool(numbers.notna().all())
         different = numbers.nunique() if all_numbers else 0
         most = _CLEARLY_CLASSES * (5 if all_numbers and (numbers % 1 == 0).all() else 1)
@@ -171,7 +171,7 @@ class _Columns:
         missing = column.isna().to_numpy()
         if str(column.dtype).startswith(("datetime", "timedelta", "period")):
             raise DataError(f"{self.path}: the column {in_words(name)} holds dates: make numbers of them, or drop it.")
-        numbers = _as_numbers(column)
+        numbers = numbers_of(column)
         wrong = numbers.isna().to_numpy() & ~missing
         in_numbers = name in self.data.ranges or bool(numbers.notna().any()) or pd.api.types.is_numeric_dtype(column)
         if in_numbers or not wrong.any():
@@ -256,11 +256,14 @@ def _people(
     return order, columns | {"silo_names": tuple(silo_names), "silos": silos[order].astype(np.int16)}
 
 
-def _as_numbers(column: pd.Series[Any]) -> pd.Series[float]:
-    """The cells as float64; NaN where one is missing or no number."""
-    cells = column if pd.api.types.is_numeric_dtype(column) else column.astype(str)  # a date is no number
-    numbers = pd.to_numeric(cells, errors="coerce").astype("Float64").astype(float)
-    return numbers.replace([np.inf, -np.inf], np.nan)
+def numbers_of(column: pd.Series[Any]) -> pd.Series[float]:
+    """The cells as float64; NaN where one is missing or no number, as a date."""
+    cells, places = column, np.arange(len(column))
+    if not pd.api.types.is_numeric_dtype(column):  # of texts, which are read slowly, each once
+        places, texts = pd.factorize(column.astype(str), use_na_sentinel=False)
+        cells = pd.Series(texts)
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    return pd.Series(np.where(np.isfinite(numbers), numbers, np.nan)[places], column.index)
 
 
 # --- files ----------------------------------------------------------------------------------------------
@@ -411,7 +414,6 @@ def _without_row_numbers(path: Path, frame: pd.DataFrame, dropped: set[str]) -> 
 def numbers_the_rows(column: pd.Series[Any]) -> bool:
     """Whether a column only counts the rows, from 0 or from 1."""
     for part in (column.head(2), column):  # the first two cells say of most that they do not
-        numbers = pd.to_numeric(part, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        if not any(np.array_equal(numbers, np.arange(first, first + len(part))) for first in (0, 1)):
+        if not any(np.array_equal(numbers_of(part), np.arange(first, first + len(part))) for first in (0, 1)):
             return False
     return True

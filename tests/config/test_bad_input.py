@@ -179,7 +179,7 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
     ("s > S in a sweep", "sweep: [{partition.silos: [4, 16], training.silos_per_round: 8}]", None,
      ["training.silos_per_round", "at most partition.silos (4)", "8"]),
     ("updates as published", "run: {algorithm: joint_noise, joint: {clipping: update}}", None,
-     ["privacy.mode", "'as_published'", "sound when joint.clipping is update"]),
+     ["privacy.mode", "'as_published'", "sound when joint.clipping is update (no paper of this project states an ε"]),
     ("updates in integers",
      "run: {algorithm: joint_noise, joint: {clipping: update, noise: skellam},\n"
      "      privacy: {mode: sound, accountant: rdp}}", None,

@@ -216,14 +216,14 @@ def test_stability_and_the_order_of_bounds() -> None:
         {**LOSSES, "excess_at_start": 4.0, "excess": 0.5, "algorithm": name, "seed": seed, "quantity": quantity}
         | {"loss": 1.0 + 0.01 * seed + (gap if quantity == "population" else 0.0), "bound_printed": printed + seed}
         | {"bound": 3.5 if quantity == "population" else 3.0}
-        for name, printed, gap in (("local_group_dp", 5.0, 0.2), ("user_ldp", 9.0, 0.7))
+        for name, printed, gap in (("local_group_dp", 5.0, 0.2), ("user_ldp", 9.0, 0.7), ("higrad_avg_dp:v3", 8.0, 0.7))
         for quantity in ("population", "empirical")
         for seed in range(3)
     ]
     table = pd.DataFrame(rows)
-    found = card(only(utility=table), "v3-stability-local-group-dp", "v3-order-of-bounds")
-    assert found["verdict"].tolist() == ["reproduced", "reproduced"]
-    assert found["ours"].tolist() == [pytest.approx(0.2 - 0.5), pytest.approx(4.0)]
+    found = card(only(utility=table), "v3-stability-local-group-dp", "v3-order-of-bounds", "v3-order-of-bounds-higrad")
+    assert found["verdict"].tolist() == ["reproduced"] * 3
+    assert found["ours"].tolist() == pytest.approx([0.2 - 0.5, 4.0, 3.0])
     wide = only(utility=table.assign(loss=table["loss"] + (table["quantity"] == "population")))
     assert card(wide, "v3-stability-local-group-dp")["verdict"].tolist() == ["refuted"]
 
@@ -231,11 +231,11 @@ def test_stability_and_the_order_of_bounds() -> None:
 def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     """Rounds by hand; UserLDP's noise is Gaussian without sampling, whose μ at (4, 1e-5) is a printed value."""
     ids = ["v1-femnist-rounds", "v3-shakespeare-rounds", "v0-local-rounds", "v1-claim-user", "v3-claim-user"]
-    ids.append("v3-shakespeare-noise-amplified")
+    ids += ["v3-claim-user-local", *(f"v3-shakespeare-noise-amplified{k}" for k in ("", "-expected"))]
     chosen = [TARGETS[name] for name in ids]
     table = write_paper_accounting(chosen, tmp_path / "accounting.parquet").set_index("target")
-    assert table["value"].tolist()[:3] == [25.0, 50.0, 100.0]
-    assert table.loc["v3-claim-user", "value"] == pytest.approx(0.858, abs=5e-3), "σ of Theorem 3.11"
+    wanted = [25.0, 50.0, 100.0, 0.858, gdp_epsilon(2 * math.sqrt(100 * 50) / 182.672, 1e-5), 2.18]  # by hand
+    assert table.loc[[*ids[:3], *ids[4:6], ids[-1]], "value"].tolist() == pytest.approx(wanted, abs=5e-3)
     claim = table.loc["v1-claim-user"]
     assert claim["epsilon_published"] == pytest.approx(4.0, rel=1e-3), "calibration stops within that"
     any_two = gdp_epsilon(2 * math.sqrt(100 * 50) / 81.89, 1e-5)  # 2C in all steps, under Opacus' noise
@@ -243,7 +243,7 @@ def test_accounting_at_the_papers_settings(tmp_path: Path) -> None:
     assert claim["epsilon_lower"] == pytest.approx(any_two, abs=0.01)
     assert "with that by PLD: ε 9.085" in claim["note"], "which asks for less noise"
     verdicts = card(only(accounting=table.reset_index()), *ids)["verdict"]
-    assert verdicts[ids].tolist() == ["reproduced"] * 3 + ["refuted", "reproduced", "differs"]
+    assert verdicts[ids].tolist() == ["reproduced"] * 3 + ["refuted", *["reproduced"] * 2, "differs", "reproduced"]
 
 
 # Rounds of one local step for equal accuracy

@@ -312,7 +312,7 @@ def declare(
         name, label: as in configurations, as in figures.
         variants: the facts of each variant, without name and mode; the first one is the default.
         rounds: one for each kind of noise and clipping that plans may ask for.
-        of_updates: the facts of the rounds that clip whole updates, sound only: no paper claims anything for them.
+        of_updates: the facts of the rounds that clip whole updates, sound only: no paper states an ε for them.
         reads: those of ``SPECIAL_KEYS`` that the algorithm reads.
     """
     by_mode = [ByMode(facts, facts) if isinstance(facts, Mechanism) else facts for facts in variants]

@@ -3,7 +3,7 @@
 | symbol | here | line of v1 |
 | --- | --- | --- |
 | S | ``batch`` | 3 |
-| ḡ(s_i) | inside ``step.clipped_sum`` | 8 |
+| ḡ(s_i) | inside ``step.clipped_sum`` | 9 |
 | |S_a^S| | ``batch.group_sizes``, for each item the count of its subject | 11 |
 | g(S_a^S) | Σ_i ḡ(s_i) / |S_a^S|, through the weights | 11 |
 | σ | ``step.noise_multiplier`` | 12 |

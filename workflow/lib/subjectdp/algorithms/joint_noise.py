@@ -15,7 +15,7 @@ Rate, clip norm and noise may differ between silos (γ_i, C_i, σ_i; the paper's
 
 The joint guarantee holds for one local step an aggregation; for S > 1 Theorem 4.7 has a counterexample (deviation
 D-48, docs/findings.md). In sound mode either each silo's own noise carries the guarantee alone, or whole updates are
-clipped (the last rule): S steps without noise, then Δ_i is clipped and noised once, so that no gradient follows noise.
+clipped (the last rule, eq. 5): S steps without noise, then Δ_i is clipped and noised once: no gradient follows noise.
 """
 
 from collections.abc import Iterable
@@ -80,7 +80,7 @@ ALGORITHM = declare(
     rounds=(
         RoundRule(local_step, aggregate),
         RoundRule(integer_step, aggregate_integers, SiloTask.INTEGER_STEPS),
-        RoundRule(plain_step, add_mean, SiloTask.NOISY_UPDATE, of_updates=True),  # DP-FedAvg, silos for clients
+        RoundRule(plain_step, add_mean, SiloTask.NOISY_UPDATE, of_updates=True),  # eq. 5: silos for clients
     ),
     of_updates=replace(
         JOINT,
@@ -88,7 +88,7 @@ ALGORITHM = declare(
         claimed_adjacency=Adjacency.REPLACE,
         clipping=Clipping.PER_UPDATE,
         published_sampling=PublishedSampling.NONE,
-        reference="DP-FedAvg (McMahan et al., arXiv 1710.06963) with silos for clients",
+        reference="arXiv 2407.19286, eq. 5: DP-FedAvg (arXiv 1710.06963) with silos for clients",
     ),
     reads=("privacy.horizontal", "joint"),
 )

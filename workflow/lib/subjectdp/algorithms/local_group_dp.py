@@ -3,7 +3,7 @@
 | symbol | here | line of v1 |
 | --- | --- | --- |
 | S | ``batch`` | 3 |
-| ḡ(s_i) | inside ``step.clipped_sum`` | 7 |
+| ḡ(s_i) | inside ``step.clipped_sum`` | 8 |
 | Z | ``batch.largest_group`` | 9 |
 | σ_Z | ``step.noise_multiplier(batch)`` | 10 |
 | B | ``step.divisor`` | 10 |

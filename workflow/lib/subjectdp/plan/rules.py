@@ -82,7 +82,7 @@ def _noise(mechanism: Mechanism, settings: PlanSettings) -> Iterator[SubjectDPEr
         yield expected("privacy.noise_multiplier", given, f"at least {LEAST_NOISE} and at most {MOST_NOISE:g} (or 0)")
     if settings.mode is not AccountingMode.SOUND and (mechanism.beyond_papers or updates):
         chosen = f"algorithm.name is {mechanism.algorithm}" if mechanism.beyond_papers else "joint.clipping is update"
-        allowed = f"sound when {chosen} (no paper of this project publishes it)"
+        allowed = f"sound when {chosen} (no paper of this project states an ε for it)"
         yield expected("privacy.mode", settings.mode, allowed, PrivacyError)
     if updates and settings.noise_distribution is not NoiseDistribution.GAUSSIAN:
         yield expected("joint.noise", settings.noise_distribution, "gaussian when joint.clipping is update")

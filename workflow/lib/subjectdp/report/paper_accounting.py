@@ -28,7 +28,7 @@ from subjectdp.report.targets import Setting, Target
 
 _EPSILONS = ("epsilon_published", "epsilon_sound", "epsilon_sound_subject", "epsilon_lower")
 COLUMNS = ("target", "metric", "value", *_EPSILONS, "note")
-METRICS = ("rounds_executed", "noise_ratio", "noise_growth", "epsilon", "local_epsilon")
+METRICS = ("rounds_executed", "noise_ratio", "noise_ratio_mean", "noise_growth", "epsilon", "local_epsilon")
 """Metrics of targets that are computed here (``epsilon``: claims of algorithms, not the rows of a table)."""
 
 AUDITED = {"local_group_dp": 8.41, "higrad_avg_dp:v3": 4.22}
@@ -84,8 +84,8 @@ def paper_plan_settings(algorithm: str, setting: Setting, accountant: str) -> Pl
 def _measured(target: Target) -> dict[str, Any]:
     """What the accounting gives for the target's metric.
 
-    noise_ratio: log10 of the algorithm's largest noise multiplier over that of an item's sampling fraction, by Rényi
-    accounting. noise_growth: the power of the group size Z by which the noise variance σ_Z² grows, from Z = 3 to 6.
+    noise_ratio: log10 of the algorithm's largest noise multiplier over that of an item's sampling fraction (Rényi), by
+    the largest subject of a silo, or by the mean one (D-42). noise_growth: the power of Z as which σ_Z² grows.
     """
     if target.metric in ("epsilon", "local_epsilon"):
         # local_epsilon: of any two users, as in a local claim; else at the unit that the paper claims
@@ -93,15 +93,15 @@ def _measured(target: Target) -> dict[str, Any]:
         return _claim(target.algorithm, target.setting, unit)
     name, setting, facts = target.algorithm, target.setting, paper_facts(target.setting)
     if target.metric == "rounds_executed":
-        declared = mechanism(*_named(name), cases.PUBLISHED)
         settings = paper_plan_settings(name, setting, "pld")
-        return {"value": float(draft_plan(declared, facts, settings).rounds)}
-    if target.metric == "noise_ratio":
+        return {"value": float(draft_plan(mechanism(*_named(name), cases.PUBLISHED), facts, settings).rounds)}
+    if target.metric.startswith("noise_ratio"):
+        if target.metric == "noise_ratio_mean":
+            facts = replace(facts, largest_subject=tuple(map(round, np.divide(facts.items, facts.subjects))))
         plans = [_plan(each, facts, setting, "rdp") for each in (name, "local_item_dp")]
         own, item = (max(silo.noise_multiplier for silo in plan.silos) for plan in plans)
         return {"value": math.log10(own / item), "note": f"noise multipliers {own:.4g} and {item:.4g}"}
-    small, large = 3, 6  # the papers' largest groups at α = 1 and 16
-    plan = _plan(name, facts, setting, "pld")
+    plan, (small, large) = _plan(name, facts, setting, "pld"), (3, 6)  # the papers' largest groups at α = 1 and 16
     low, high = (plan.noise_multiplier(0, size) for size in (small, large))
     note = f"noise multipliers {low:.4g} for groups of {small}, {high:.4g} of {large}"
     return {"value": 2 * math.log(high / low) / math.log(large / small), "note": note}

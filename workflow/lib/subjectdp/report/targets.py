@@ -1,8 +1,7 @@
 """The papers' printed numbers and statements (config/targets.csv, one row per target), and the verdict on each.
 
-Columns, tolerances and the rule are described in docs/findings.md. No verdict is written by hand. A number is compared
-by its interval: within the allowed range it is reproduced, entirely outside it differs; an interval across the edge is
-not decided at this scale.
+Columns, tolerances and the rule: docs/findings.md. No verdict is written by hand. A number is compared by its interval:
+within the allowed range it is reproduced, entirely outside it differs; across the edge it is not decided at this scale.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ class EvidenceKind(StrEnum):
 
 
 _BY_EVIDENCE = {
-    EvidenceKind.ACCOUNTING: "epsilon local_epsilon noise_multiplier noise_ratio noise_growth rounds_executed",
+    EvidenceKind.ACCOUNTING: "epsilon local_epsilon noise_multiplier noise_ratio noise_ratio_mean noise_growth "
+    "rounds_executed",
     EvidenceKind.SAMPLING: "subjects items_per_subject subjects_per_batch largest_group largest_group_mode",
     EvidenceKind.BOUNDS: "excess_loss excess_training_loss generalisation_gap printed_bound",
     EvidenceKind.TRAINING: "test_accuracy test_loss accuracy_at_equal_rounds rounds_to_equal_accuracy",

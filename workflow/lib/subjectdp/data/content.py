@@ -77,20 +77,9 @@ def check_content(content: Content, least_classes: int = 2) -> None:
     lengths = {len(content.groups), len(content.first_items), len(content.items)}
     if lengths != {subjects}:
         raise DataError(f"{name}: columns of lengths {sorted(lengths)} for {subjects} subjects.")
-    named = {"subject": content.subject_ids, "group": set(content.groups) - {""}, "silo": content.silo_names}
-    for kind, names in named.items():
-        for each in names:
-            check_name(each, f"a {kind}'s name", name)
-        check_distinct(names, f"the {kind}s", name)
-    check_spelling(content.subject_ids, name)
-    check_spelling(content.silo_names, name, "silo")
+    _check_names(content)
     if items > _LARGEST_ADDRESS:
         raise DataError(f"{name}: {items} addresses do not fit 32 bits.")
-    if 0 < content.classes < least_classes:
-        only = ", ".join(content.notes.get("class_names", ()))
-        raise DataError(
-            f"{name}: expected at least {least_classes} classes of the label, got {content.classes} ({only})."
-        )
     last = content.first_items + content.items + content.window
     if content.items.min() < 1 or content.first_items.min() < 0 or last.max() > items:
         raise DataError(f"{name}: a subject without items, or with items outside of the features.")
@@ -105,6 +94,20 @@ def check_content(content: Content, least_classes: int = 2) -> None:
     if len(content.silos) != (items if content.silo_names else 0):
         raise DataError(f"{name}: {items} items, {len(content.silos)} silos of items.")
     _check_values(content)
+    if 0 < content.classes < least_classes:
+        found = f"{content.classes} ({', '.join(content.notes.get('class_names', ()))})"
+        raise DataError(f"{name}: expected at least {least_classes} classes of the label, got {found}.")
+
+
+def _check_names(content: Content) -> None:
+    name = content.dataset
+    named = {"subject": content.subject_ids, "group": set(content.groups) - {""}, "silo": content.silo_names}
+    for kind, names in named.items():
+        for each in names:
+            check_name(each, f"a {kind}'s name", name)
+        check_distinct(names, f"the {kind}s", name)
+    check_spelling(content.subject_ids, name)
+    check_spelling(content.silo_names, name, "silo")
 
 
 def _check_types(content: Content) -> None:

@@ -36,6 +36,7 @@ _BOUNDS = {
     "exclusiveMaximum": "less than {}",
     "maximum": "at most {}",
     "pattern": "matching {}",
+    "minLength": "not empty",
     "maxLength": "of at most {} characters",
     "minItems": "of {} or more",
     "maxProperties": "of at most {} entries",

@@ -21,9 +21,20 @@ from subjectdp.data.shakespeare import VOCABULARY, encode, text_content
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
-from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, EnglishNet
-from subjectdp.models.fixed import fixed_features
-from subjectdp.models.handwriting import STROKES, TYPEFACES, WEIGHTS, PublicFeatures, load_weights, upright
+from subjectdp.models.fixed import (
+    CONSTANT,
+    ENGLISH,
+    ENGLISH_SHA256,
+    SEEN,
+    STROKES,
+    TYPEFACES,
+    WEIGHTS,
+    EnglishNet,
+    PublicFeatures,
+    fixed_features,
+    load_weights,
+    upright,
+)
 from subjectdp.training import federation
 from subjectdp.training import run as run_module
 from subjectdp.training.device_data import INK_SCALE, INK_SHIFT, DeviceDataset, FeatureCache, FixedFeatures

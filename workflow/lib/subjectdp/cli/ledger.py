@@ -9,7 +9,7 @@ from typing import Any
 
 from subjectdp.accounting.calibration import kept_in
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
-from subjectdp.accounting.plan_run import plan_from_dict, plan_run
+from subjectdp.accounting.make_plan import plan_from_dict, plan_run
 from subjectdp.accounting.statements import ItemFacts, condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results, check_output
 from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest, stated_units

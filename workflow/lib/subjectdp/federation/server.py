@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from subjectdp.accounting.calibration import kept_in
-from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.make_plan import plan_run
 from subjectdp.config.messages import validated
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import Section

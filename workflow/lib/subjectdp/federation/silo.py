@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
-from subjectdp.accounting.plan_run import plan_from_dict
+from subjectdp.accounting.make_plan import plan_from_dict
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import noise_is_summed
 from subjectdp.accounting.statements import privacy_statements

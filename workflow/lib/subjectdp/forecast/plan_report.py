@@ -13,7 +13,7 @@ import pandas as pd
 
 from subjectdp import places
 from subjectdp.accounting.calibration import cached, kept_in
-from subjectdp.accounting.plan_run import draft_run, plan_run
+from subjectdp.accounting.make_plan import draft_run, plan_run
 from subjectdp.accounting.statements import condition, stated_epsilons
 from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig, settings_apart

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.make_plan import plan_run
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.algorithms.registry import label
 from subjectdp.config.run import RunConfig, load_run

@@ -19,7 +19,8 @@ from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import DataError
 from subjectdp.utility import EXCESS_COLUMNS as COLUMNS
 from subjectdp.utility import excess_loss
-from subjectdp.utility.bounds import (
+from subjectdp.utility.excess_loss import (
+    Objective,
     Problem,
     Schedule,
     best_learning_rate,
@@ -28,10 +29,11 @@ from subjectdp.utility.bounds import (
     higrad_bound,
     item_noise,
     local_group_bound,
+    minimise,
     stability,
+    subject_mean_weights,
     user_bound,
 )
-from subjectdp.utility.excess_loss import Objective, minimise, subject_mean_weights
 from training import small_world
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.make_plan import plan_from_dict, plan_run
 from subjectdp.accounting.statements import ItemFacts, condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results, check_output
-from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest, stated_units
+from subjectdp.cli.runs import epsilon_of, find_run, read_manifest, stated_units
 from subjectdp.config.scenario import load_scenario
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number

@@ -321,14 +321,14 @@ def _parts_of_text(
 ) -> tuple[Integers, Integers, Integers]:
     validation = np.maximum(0, train - fit - (WINDOW - 1))
     return (
-        _addresses(first, fit),
-        _addresses(first + train - validation, validation),
-        _addresses(first + items - test, test),
+        addresses(first, fit),
+        addresses(first + train - validation, validation),
+        addresses(first + items - test, test),
     )
 
 
-def _addresses(starts: Integers, lengths: Integers) -> Integers:
+def addresses(starts: Integers, lengths: Integers) -> Integers:
     """The addresses of the spans, one after another."""
     before = np.cumsum(lengths) - lengths
-    addresses: Integers = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
-    return addresses
+    found: Integers = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+    return found

@@ -47,9 +47,9 @@ from subjectdp.plan.plan import (
 )
 from subjectdp.sampling import silos_of_round
 from subjectdp.training.federation import Federation, RunInputs, make_federation
-from subjectdp.training.manifest import choose_device
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import check_noise, train_silo
+from subjectdp.training.run import choose_device
 
 
 @dataclass(frozen=True)

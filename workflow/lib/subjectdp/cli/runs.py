@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from subjectdp.accounting.privacy_report import UNITS
 from subjectdp.algorithms.registry import ALGORITHMS, algorithm, label
 from subjectdp.cli.parser import add_json, add_results
 from subjectdp.config.run import RunConfig, settings_apart, settings_read
@@ -25,8 +26,6 @@ from subjectdp.io.printing import clock, flattened, print_json, print_pairs, pri
 from subjectdp.places import PROGRESS
 from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, differing_keys, run_label
 
-UNITS = {"item": "one item", "subject_one_silo": "one subject, at one silo", "subject": "one subject, at all its silos"}
-"""What a sound ε of a manifest is for."""
 _LISTED = 8  # runs in a message
 
 

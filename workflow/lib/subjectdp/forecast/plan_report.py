@@ -20,7 +20,7 @@ from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import TEXT, WINDOW, Content, single_items, split_items, subjects_in_order
-from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
+from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects, taken_and_split
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError, expected
 from subjectdp.forecast import before_start
@@ -225,10 +225,7 @@ def federation_of(run: RunConfig, results: str = places.RESULTS) -> tuple[Partit
         if (problem := before_start.silos_problem(run)) is not None:
             raise problem
         return _predicted(run.model_dump_json(include={"seed", "data", "partition"})), COUNTS
-    prepared = load_prepared(places.prepared_dir(run.data_key, results))
-    if run.data.subjects is not None:
-        prepared = prepared.first_subjects(run.data.subjects)
-    splits = split_items(prepared, run.seed, float(run.data.test_fraction or 0.0), run.data.validation_fraction)
+    prepared, splits = taken_and_split(load_prepared(places.prepared_dir(run.data_key, results)), run)
     return partition_subjects(splits, prepared.subject_ids, run.partition, run.seed), PREPARED
 
 

@@ -41,9 +41,7 @@ from subjectdp.accounting.sound import typical_group_size
 from subjectdp.algorithms.registry import label
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import PartitionConfig
-from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.content import split_items
-from subjectdp.data.partition import Partition, partition_subjects
+from subjectdp.data.partition import Partition, partition_subjects, taken_and_split
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
@@ -214,10 +212,7 @@ def write_utility(
 
 
 def _seed_data(base: RunConfig, prepared: PreparedData) -> _SeedData:
-    data = base.data
-    kept = prepared if data.subjects is None else prepared.first_subjects(data.subjects)
-    fraction = DATASETS[kept.dataset].test_fraction if data.test_fraction is None else data.test_fraction
-    splits = split_items(kept, base.seed, fraction, data.validation_fraction)
+    kept, splits = taken_and_split(prepared, base)
     partition = partition_subjects(splits, kept.subject_ids, PartitionConfig(silos=1), base.seed)
     resident, model = DeviceDataset(kept, torch.device("cpu")), Logistic(kept.classes, kept.shape, POOL)
     train = _features(resident, model, partition.train_items)

@@ -105,11 +105,8 @@ def _check_types(content: Content) -> None:
     for name in ("features", "labels", "first_items", "items", "silos"):
         column, flat = getattr(content, name), name != "features"
         whole = flat and name != "labels"
-        if (
-            not isinstance(column, np.ndarray)
-            or (flat and column.ndim != 1)
-            or (whole and column.dtype.kind not in "iu")
-        ):
+        fits = isinstance(column, np.ndarray) and not (flat and column.ndim != 1)
+        if not fits or (whole and column.dtype.kind not in "iu"):
             got = f"{column.dtype} {column.shape}" if isinstance(column, np.ndarray) else type(column).__name__
             allowed = f"an array of NumPy{', of one dimension' * flat}{', of whole numbers' * whole}"
             raise expected(f"{content.dataset} {name}", got, allowed, DataError)
@@ -202,11 +199,8 @@ def check_expected(counts: Mapping[str, Any], wanted: Mapping[Any, int]) -> None
         if counts.get(key) != value
     ]
     if differences:
-        raise DataError(
-            "The data are not what data.expected says: "
-            + "; ".join(differences)
-            + ". Another edition of the source, or a wrong file; correct data.path or data.expected."
-        )
+        remedy = "Another edition of the source, or a wrong file; correct data.path or data.expected."
+        raise DataError(f"The data are not what data.expected says: {'; '.join(differences)}. {remedy}")
 
 
 @dataclass(frozen=True)

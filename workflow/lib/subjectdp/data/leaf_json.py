@@ -175,9 +175,8 @@ def _image_part(x: list[Any], y: list[Any], where: str) -> tuple[NDArray[np.uint
     levels = np.rint(255 * pixels)
     if np.abs(255 * pixels - levels).max() > _TOLERANCE:
         raise DataError(f"{where}: pixels are not multiples of 1/255, as LEAF's are; were the images rescaled?")
-    return levels.astype(np.uint8).reshape(-1, SIDE, SIDE), _checked_labels(
-        _numbers(y, (len(y),), f"{where}: y"), where
-    )
+    labels = _checked_labels(_numbers(y, (len(y),), f"{where}: y"), where)
+    return levels.astype(np.uint8).reshape(-1, SIDE, SIDE), labels
 
 
 def _checked_labels(labels: NDArray[Any], where: str) -> NDArray[np.uint8]:

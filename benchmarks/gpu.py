@@ -21,7 +21,7 @@ from benchmarks.public_api import TRAINED, stepping
 from benchmarks.steps import peers_may_fail
 from benchmarks.timing import Outcome, interleave, ratio
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
-from subjectdp.training.manifest import synchronise
+from subjectdp.training.run import synchronise
 
 _IN_A_ROW = 20
 _PUBLIC = {"public_encoder": 256, "public_lora": 64}  # items of a mini-batch

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.methods import made_private
 from benchmarks.timing import Outcome, interleave
-from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.make_plan import plan_run
 from subjectdp.config.run import RunConfig
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.content import Content

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant
 
 from accounting import plans
 from accounting.plans import facts, plan, settings, sound
-from accounting.reference import composed, sampled
+from accounting.reference import by_dp_accounting, composed, sampled
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
@@ -69,9 +68,8 @@ def test_dp_accounting_reads_the_recorded_events_and_agrees(mechanism: Mechanism
     run = plan(mechanism, 2.0, silos=2, steps=1, rounds=5, k=3)
     for record in privacy_statements(run, over_rounds=False)["sound"].values():
         (text,) = record["dp_event"]
-        ledger = PLDAccountant(value_discretization_interval=3e-3)
-        ledger.compose(eval(text, vars(dp_event)))
-        assert record["epsilon"] == pytest.approx(ledger.get_epsilon(record["delta"]), rel=1e-2)
+        theirs = by_dp_accounting((eval(text, vars(dp_event)), 1), grid=3e-3)
+        assert record["epsilon"] == pytest.approx(theirs, rel=1e-2) and record["delta"] == plans.DELTA
 
 
 @pytest.mark.slow
@@ -141,9 +139,8 @@ def test_copies_of_an_item_may_turn_a_clipped_mean() -> None:
     run = plan(clipped, 6.0, rounds=20, steps=1, q=0.1, items=25_000)
     said = privacy_statements(run, over_rounds=False, items=ItemFacts(copies=2))
     step = dp_event.PoissonSampledDpEvent(1 - 0.9**2, dp_event.GaussianDpEvent(3.0))
-    accountant = PLDAccountant(value_discretization_interval=1e-4).compose(step, 20)
-    assert f"epsilon is {accountant.get_epsilon(plans.DELTA):.3g}" in said["items"][0]
-    assert accountant.get_epsilon(plans.DELTA) > said["sound"]["item"]["epsilon"]
+    both = by_dp_accounting((step, 20), grid=1e-4)
+    assert f"epsilon is {both:.3g}" in said["items"][0] and both > said["sound"]["item"]["epsilon"]
     fixed = replace(run, settings=replace(run.settings, sampling=plans.FIXED))
     assert "no epsilon holds" in privacy_statements(fixed, over_rounds=False, items=ItemFacts(copies=2))["items"][0]
 

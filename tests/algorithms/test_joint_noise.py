@@ -17,8 +17,7 @@ from algorithms.reference import Reference
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.epsilon import epsilon_of
 from subjectdp.accounting.events import MixtureSteps, sampled_gaussian
-from subjectdp.accounting.make_plan import make_plan
-from subjectdp.accounting.plan_run import plan_from_dict
+from subjectdp.accounting.make_plan import make_plan, plan_from_dict
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.algorithms import joint_noise
 from subjectdp.algorithms.joint_noise import ALGORITHM

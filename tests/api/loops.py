@@ -62,9 +62,13 @@ class Loop:
         Loop.tried |= usual
 
     def step(self, change: Callable[[Any, Loop], Any] = lambda loss, _: loss, **flags: Any) -> None:
-        for inputs, targets in self.loader.take(1):
+        self.steps(lambda inputs, targets: change(self.loss(self.private(inputs, **flags), targets), self))
+
+    def steps(self, body: Callable[..., Tensor], count: int = 1) -> None:
+        """So many steps of a loop whose body makes the loss of a batch, given by its tensors or as a mapping."""
+        for batch in self.loader.take(count):
             self.optimizer.zero_grad()
-            change(self.loss(self.private(inputs, **flags), targets), self).backward()
+            body(*(batch if isinstance(batch, tuple | list) else [batch])).backward()
             self.optimizer.step()
 
     def train(self, steps: int) -> None:

@@ -548,9 +548,7 @@ def test_a_loop_may_move_convert_and_reshape() -> None:
             outputs.reshape(-1), targets.reshape(-1).float(), reduction="none"
         ),
     )
-    for inputs, targets in loop.loader.take(2):
-        loop.loss(loop.private(inputs.clone().view(ITEMS, 2, 3)).squeeze(1), targets.int().unsqueeze(1)).backward()
-        loop.optimizer.step()
+    loop.steps(lambda x, y: loop.loss(loop.private(x.clone().view(-1, 2, 3)).squeeze(1), y.int().unsqueeze(1)), 2)
     assert loop.engine.steps == 2
 
 
@@ -970,11 +968,7 @@ def test_a_loop_may_give_items_in_another_form(form: str, batch_size: int) -> No
     (make, criterion, data), body = FORMS[form]
     with warnings.catch_warnings(action="error"):
         loop = Loop(make(), data_loader=DataLoader(data, batch_size), criterion=criterion)
-        for batch in loop.loader.take(3):
-            loop.optimizer.zero_grad()
-            given = [batch] if isinstance(batch, dict) else batch
-            body(loop.private, loop.loss, *given).backward()
-            loop.optimizer.step()
+        loop.steps(partial(body, loop.private, loop.loss), 3)
     assert loop.engine.steps == 3
 
 
@@ -1011,10 +1005,7 @@ def test_words_in_rows_train_as_words_of_items(without_noise: None) -> None:
         criterion = criterion if change is None else change
         torch.manual_seed(0)
         loop = Loop(make(), data_loader=DataLoader(data, ITEMS), criterion=criterion, settings={"clip_norm": 0.1})
-        for x, y in loop.loader.take(1):
-            loop.optimizer.zero_grad()
-            body(loop.private, loop.loss, x, y).backward()
-            loop.optimizer.step()
+        loop.steps(partial(body, loop.private, loop.loss))
         found.append(loop.vector())
     assert all(torch.allclose(found[0], other, atol=1e-6) for other in found[1:])
 
@@ -1026,9 +1017,7 @@ def test_a_criterion_of_one_number_gets_the_words_of_an_item_together(without_no
     for criterion in (nn.CrossEntropyLoss(ignore_index=0), lambda x, y: own(x, y)):
         data = DataLoader(TensorDataset(READ, words), ITEMS)
         loop = Loop(WORDS[0](), data_loader=data, criterion=criterion, settings={"clip_norm": 9.0})
-        for x, y in loop.loader.take(1):
-            body(loop.private, loop.loss, x, y).backward()
-            loop.optimizer.step()
+        loop.steps(partial(body, loop.private, loop.loss))
         found.append(loop.vector())
     assert torch.allclose(*found, atol=1e-6)
 
@@ -1098,11 +1087,8 @@ LOGGED: dict[str, Callable[[list[Tensor]], Any]] = {
 @pytest.mark.parametrize("way", LOGGED)
 def test_losses_may_be_added_up_to_look_at(way: str) -> None:
     loop, losses = Loop(), []
-    for inputs, targets in loop.loader.take(3):
-        loop.optimizer.zero_grad()
-        losses.append(loop.loss(loop.private(inputs), targets))
-        losses[-1].backward()
-        loop.optimizer.step()
+    for _ in range(3):
+        loop.step(lambda loss, _: losses.append(loss) or loss)
     total = LOGGED[way](losses)
     assert float(total) == pytest.approx(sum(map(float, losses)))
     if way != "data":
@@ -1488,9 +1474,7 @@ def test_missing_numbers_among_the_inputs_may_be_reshaped() -> None:
     gaps = INPUTS.clone()
     gaps[3, 2] = float("nan")
     loop = Loop(nn.Linear(6, 3), data_loader=DataLoader(TensorDataset(gaps, TARGETS), ITEMS))
-    for inputs, targets in loop.loader.take(1):
-        loop.loss(loop.private(inputs.clone()), targets).backward()
-        loop.optimizer.step()
+    loop.steps(lambda inputs, targets: loop.loss(loop.private(inputs.clone()), targets))
     assert loop.engine.steps == 1 and loop.module.weight.isfinite().all()
 
 
@@ -1529,9 +1513,7 @@ def test_images_and_numbers_as_loops_have_them(without_noise: None) -> None:
     images, plain_module = torch.randn(ITEMS, 2, 5, 5, dtype=torch.float64), made().double()
     loop = Loop(made(), data_loader=DataLoader(TensorDataset(images, TARGETS), ITEMS))
     before = loop.vector()
-    for inputs, targets in loop.loader.take(1):
-        loop.loss(loop.private(inputs.float()), targets).backward()
-        loop.optimizer.step()
+    loop.steps(lambda inputs, targets: loop.loss(loop.private(inputs.float()), targets))
     loss = nn.functional.cross_entropy(plain_module(images), TARGETS)
     wanted = torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(plain_module.parameters()))])
     assert torch.allclose(before - loop.vector(), wanted.float(), atol=1e-5)
@@ -1690,9 +1672,7 @@ class OwnLoss(nn.Linear):
 def test_a_module_that_returns_its_own_loss_too(without_noise: None) -> None:
     loop = Loop(OwnLoss(6, 3), criterion=lambda o, t: nn.functional.cross_entropy(o["logits"], t, reduction="none"))
     before = loop.vector()
-    for inputs, targets in loop.loader.take(1):
-        loop.loss(loop.private(inputs, labels=targets), targets).backward()
-        loop.optimizer.step()
+    loop.steps(lambda inputs, targets: loop.loss(loop.private(inputs, labels=targets), targets))
     assert not torch.equal(loop.vector(), before)
 
 
@@ -1857,9 +1837,7 @@ def test_a_mapping_is_read_by_its_keys(without_noise: None) -> None:
     loop = Loop(data_loader=DataLoader(rows, ITEMS, collate_fn=lambda items: Table(default_collate(items))))
     plain = Loop()
     plain.step()
-    for batch in loop.loader.take(1):
-        loop.loss(loop.private(batch["input"]), batch["labels"]).backward()
-        loop.optimizer.step()
+    loop.steps(lambda batch: loop.loss(loop.private(batch["input"]), batch["labels"]))
     assert torch.equal(loop.vector(), plain.vector())
 
 

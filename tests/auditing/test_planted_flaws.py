@@ -16,9 +16,8 @@ from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.auditing import cases
 from subjectdp.auditing.cases import Case
 from subjectdp.auditing.lower_bounds import split_bound
-from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
 from subjectdp.auditing.training_audit import Canaries, audit_training
-from subjectdp.auditing.vector import SubjectFederation, World
+from subjectdp.auditing.vector import SubjectFederation, World, likelihood_ratios, world_scores
 from subjectdp.noise import gaussian as noise
 from subjectdp.noise import subject_weights
 from subjectdp.plan.plan import AccountingMode, BudgetWeights, PrivacyPlan, PrivacyUnit, SubjectSettings, TrustModel

@@ -19,7 +19,7 @@ from subjectdp.cli import run as run_command
 from subjectdp.cli.doctor import generated_files
 from subjectdp.cli.main import build_parser, main
 from subjectdp.cli.run import _refuse_stale_lock
-from subjectdp.cli.run_folders import read_run_folder
+from subjectdp.cli.runs import read_run_folder
 from subjectdp.config.run import load_run, settings_apart
 from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import ConfigError

@@ -20,7 +20,7 @@ from hostile.limits import png_with
 from source_files import leaf_femnist, leaf_shakespeare, leaf_windows, write_document, write_zip
 from subjectdp.config.run import load_run
 from subjectdp.config.sections import DataConfig
-from subjectdp.data import leaf_json, leaf_tables
+from subjectdp.data import leaf_json
 from subjectdp.data.content import Content, check_content, check_expected, count_content
 from subjectdp.data.leaf_json import read_users
 from subjectdp.data.prepare import inspect_source, read_source
@@ -353,7 +353,7 @@ def test_femnist_of_tensorflow_federated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_shakespeare_of_flower_labs(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaf_tables, "_ROWS", 7)  # read in many parts
+    monkeypatch.setattr(leaf_json, "_ROWS", 7)  # read in many parts
     rows = [(user, text[i : i + 80], text[i + 80]) for user, text in TEXTS.items() for i in range(len(text) - 80)]
     frame = pd.DataFrame(rows, columns=["character_id", "x", "y"])
     path = tmp_path / f"shakespeare.{ending}"

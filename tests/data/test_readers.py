@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from source_files import write_zip
-from subjectdp.accounting.plan_run import plan_from_dict
+from subjectdp.accounting.make_plan import plan_from_dict
 from subjectdp.cli.ledger import ledger_rows
 from subjectdp.config.run import RunConfig
 from subjectdp.data import acs_income, idx

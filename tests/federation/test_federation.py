@@ -242,16 +242,14 @@ def test_hostile_bytes_are_refused_and_end_no_silo(content: bytes, world: World)
 def test_a_round_without_an_answer_is_given_up_and_goes_on_with_the_next_start(world: World) -> None:
     silos = world.silos()
 
-    class Tired(Here):
-        def ask(self, requests: Any, seconds: float) -> dict[int, bytes]:
-            found = super().ask(requests, seconds)
-            if silos[11].said("round 2 answered"):
-                found.pop(11, None)  # the reply was lost
-                time.sleep(0.1)
-            return found
+    def tired(_: Any, found: dict[int, bytes]) -> dict[int, bytes]:
+        if silos[11].said("round 2 answered"):
+            found.pop(11, None)  # the reply was lost
+            time.sleep(0.1)
+        return found
 
     with pytest.raises(WorkerError, match="Round 2 was given up: no answer of silo 1"):
-        lead(world.file.model_copy(update={"wait_minutes": 0.01}), Tired(silos))
+        lead(world.file.model_copy(update={"wait_minutes": 0.01}), Here(silos, tired))
     folder = world.lead(silos)
     assert silos[11].said("round 2 was asked for again") and world.same_as_simulation(folder)
     other = world.file.model_copy(update={"run": {**world.file.run, "performance": {"physical_batch_size": 7}}})
@@ -269,14 +267,12 @@ def test_no_secret_of_the_server_is_needed_to_go_on(tmp_path: Path) -> None:
 
 
 def test_the_release_of_another_silo_is_not_taken_for_a_silos_own(world: World) -> None:
-    class Swapped(Here):
-        def ask(self, requests: Any, seconds: float) -> dict[int, bytes]:
-            found = super().ask(requests, seconds)
-            of_rounds = {node: reply for node, reply in found.items() if "round" in unpack(reply)[0]}
-            return found | dict(zip(of_rounds, reversed(of_rounds.values()), strict=True))
+    def swapped(_: Any, found: dict[int, bytes]) -> dict[int, bytes]:
+        of_rounds = {node: reply for node, reply in found.items() if "round" in unpack(reply)[0]}
+        return found | dict(zip(of_rounds, reversed(of_rounds.values()), strict=True))
 
     with pytest.raises(DataError, match="something else than its release"):
-        lead(world.file, Swapped(world.silos()))
+        lead(world.file, Here(world.silos(), swapped))
 
 
 @pytest.mark.parametrize(
@@ -289,27 +285,23 @@ def test_the_release_of_another_silo_is_not_taken_for_a_silos_own(world: World) 
     ],
 )
 def test_an_answer_of_another_kind_is_refused_by_name(ask: str, change: Any, told: str, world: World) -> None:
-    class Odd(Here):
-        def ask(self, requests: Any, seconds: float) -> dict[int, bytes]:
-            found = super().ask(requests, seconds)
-            if 10 in requests and unpack(requests[10])[0]["ask"] == ask:
-                found[10] = pack(*change(*unpack(found[10])))
-            return found
+    def odd(requests: Any, found: dict[int, bytes]) -> dict[int, bytes]:
+        if 10 in requests and unpack(requests[10])[0]["ask"] == ask:
+            found[10] = pack(*change(*unpack(found[10])))
+        return found
 
     with pytest.raises(DataError, match=told):
-        lead(world.file, Odd(world.silos()))
+        lead(world.file, Here(world.silos(), odd))
 
 
 def test_only_releases_and_silo_numbers_leave_a_silo(world: World) -> None:
     said: list[tuple[dict[str, Any], object]] = []
 
-    class Listening(Here):
-        def ask(self, requests: Any, seconds: float) -> dict[int, bytes]:
-            found = super().ask(requests, seconds)
-            said.extend(unpack(reply) for reply in found.values())
-            return found
+    def listening(_: Any, found: dict[int, bytes]) -> dict[int, bytes]:
+        said.extend(unpack(reply) for reply in found.values())
+        return found
 
-    folder = lead(world.file, Listening(world.silos()))
+    folder = lead(world.file, Here(world.silos(), listening))
     assert {key for facts, _ in said for key in facts} == {"silo", "round"}
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["partition"]["silo_items"] == [50, 50, 50] and manifest["partition"]["public_constants"]

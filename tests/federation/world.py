@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -170,15 +170,16 @@ class TalkingSilo:
 
 @dataclass
 class Here:
-    """A link to silos in this process."""
+    """A link to silos in this process; ``after`` changes the replies to the requests."""
 
     silos: Mapping[int, Any]
+    after: Callable[[Mapping[int, bytes], dict[int, bytes]], dict[int, bytes]] = lambda _, replies: replies
 
     def nodes(self) -> Iterable[int]:
         return list(self.silos)
 
     def ask(self, requests: Mapping[int, bytes], seconds: float) -> dict[int, bytes]:
-        return {node: self.silos[node].answer(content) for node, content in requests.items()}
+        return self.after(requests, {node: self.silos[node].answer(content) for node, content in requests.items()})
 
 
 def make_world(folder: Path, name: str = "local_item_dp", **changes: Any) -> World:

@@ -11,7 +11,7 @@ import yaml
 from cli.commands import run_json, said
 from forecast.runs import folders, prepare, small_run, train
 from subjectdp.accounting.calibration import forget
-from subjectdp.accounting.plan_run import draft_run
+from subjectdp.accounting.make_plan import draft_run
 from subjectdp.config.scenario import load_scenario, load_scenario_from_mapping
 from subjectdp.data.content import part_sizes
 from subjectdp.data.partition import make_partition

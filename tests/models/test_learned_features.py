@@ -20,10 +20,8 @@ from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.shakespeare import VOCABULARY, encode, text_content
 from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import ModelError
+from subjectdp.models import fixed
 from subjectdp.models.build import build_model
-from subjectdp.models.english import CONSTANT, ENGLISH, ENGLISH_SHA256, SEEN, EnglishNet
-from subjectdp.models.fixed import fixed_features
-from subjectdp.models.handwriting import STROKES, TYPEFACES, WEIGHTS, PublicFeatures, load_weights, upright
 from subjectdp.training import federation
 from subjectdp.training import run as run_module
 from subjectdp.training.device_data import INK_SCALE, INK_SHIFT, DeviceDataset, FeatureCache, FixedFeatures
@@ -34,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAPER = -0.17 / 0.33
-SEEDS = {WEIGHTS: 20_260_517, TYPEFACES: 20_261_123}  # of the writers of the features; those of the head have one more
+SEEDS = {fixed.WEIGHTS: 20_260_517, fixed.TYPEFACES: 20_261_123}  # of the features' writers; the head's have one more
 CPU = torch.device("cpu")
 
 
@@ -48,9 +46,9 @@ def test_the_weights_say_how_they_were_made() -> None:
     for file, seed in SEEDS.items():
         made = made_by(file)
         assert made["seed"] == seed and {"writers", "items_per_writer", "training_accuracy", "torch"} <= made.keys()
-    made = made_by(ENGLISH)
-    assert made["training_accuracy"] > 0.6 and len(made["text_sha256"]) == 64 and ENGLISH.stat().st_size < 450_000
-    made = made_by(STROKES)
+    made = made_by(fixed.ENGLISH)
+    assert made["training_accuracy"] > 0.6 and len(made["text_sha256"]) == 64 and fixed.ENGLISH.stat().st_size < 450_000
+    made = made_by(fixed.STROKES)
     assert (made["seeds"], made["glyphs"], made["images"]) == ([20_261_127, 20_261_137], 3000, 700_000)
 
 
@@ -84,15 +82,15 @@ def test_a_head_for_other_classes_starts_from_zero() -> None:
 def test_other_weights_are_refused(tmp_path: Path) -> None:
     copy = tmp_path / "handwriting.safetensors"
     with pytest.raises(ModelError, match="handwriting.safetensors is missing"):
-        load_weights(copy)
-    shutil.copy(WEIGHTS, copy)
-    assert load_weights(copy).keys() == load_weights().keys()
+        fixed.load_weights(copy)
+    shutil.copy(fixed.WEIGHTS, copy)
+    assert fixed.load_weights(copy).keys() == fixed.load_weights().keys()
     content = bytearray(copy.read_bytes())
     content[-1] ^= 1
     copy.write_bytes(content)
-    load_weights.cache_clear()
+    fixed.load_weights.cache_clear()
     with pytest.raises(ModelError, match="to have the sha256"):
-        load_weights(copy)
+        fixed.load_weights(copy)
 
 
 @pytest.mark.parametrize("algorithm", ["local_item_dp", "fed_avg"])
@@ -111,7 +109,7 @@ def test_a_run_on_features_computed_once(tmp_path: Path, monkeypatch: pytest.Mon
         weights.append(load_file(tmp_path / name / "model.safetensors")["head.weight"])
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-4)
     assert kept == [1, 1]
-    start = load_weights()["head"].float()
+    start = fixed.load_weights()["head"].float()
     assert float((weights[0] - start).norm()) > 1e-2, "it has been trained"
 
 
@@ -127,14 +125,14 @@ def test_the_head_of_the_package_knows_english() -> None:
 
 
 def test_features_read_the_last_characters() -> None:
-    features = fixed_features(build_model("english_head", 80, "text", 0))
+    features = fixed.fixed_features(build_model("english_head", 80, "text", 0))
     assert features is not None
     characters = torch.randint(0, 80, (5, 80), generator=torch.Generator().manual_seed(0))
     whole, other = features(characters), characters.clone()
-    assert (whole[:, -1] == CONSTANT).all()
-    other[:, :-SEEN] = 0
+    assert (whole[:, -1] == fixed.CONSTANT).all()
+    other[:, : -fixed.SEEN] = 0
     assert torch.equal(features(other), whole)
-    other[:, -SEEN] = (characters[:, -SEEN] + 1) % 80
+    other[:, -fixed.SEEN] = (characters[:, -fixed.SEEN] + 1) % 80
     assert not torch.equal(features(other), whole)
 
 
@@ -142,7 +140,8 @@ def test_features_of_text_computed_once_are_those_of_its_windows(tmp_path: Path)
     texts = {"HAMLET": "the time is out of joint " * 8, "OPHELIA": "there is rosemary " * 9}
     write_prepared(tmp_path / "prepared", text_content(texts, ["play", "play"], {}), "upstream", [], 0.2)
     prepared = load_prepared(tmp_path / "prepared")
-    features = PublicFeatures(EnglishNet, load_weights(ENGLISH, ENGLISH_SHA256), CONSTANT)
+    weights = fixed.load_weights(fixed.ENGLISH, fixed.ENGLISH_SHA256)
+    features = fixed.PublicFeatures(fixed.EnglishNet, weights, fixed.CONSTANT)
     used = np.array([7, len(texts["HAMLET"]) + 3, 0, 7], dtype=np.int32)
     windows_of_text, wanted = DeviceDataset(prepared, CPU).batch(used)
     cache = FeatureCache(tmp_path / "cache", prepared.meta["sha256"], {"name": "english_head"})
@@ -171,11 +170,11 @@ def test_a_character_that_leans_is_put_upright() -> None:
         rows, columns = weights.sum(2) @ places, weights.sum(1) @ places
         return torch.einsum("bij,i,j->b", weights, places, places) - rows * columns
 
-    before, after = covariances(leaning).abs(), covariances(upright(leaning)).abs()
+    before, after = covariances(leaning).abs(), covariances(fixed.upright(leaning)).abs()
     assert bool((after <= before + 1e-3).all()) and float(after.median()) < 1e-3 < 1 < float(before.median())
     shaded = (leaning - INK_SHIFT) / INK_SCALE
-    torch.testing.assert_close(upright(shaded), (upright(leaning) - INK_SHIFT) / INK_SCALE)
-    torch.testing.assert_close(upright(torch.full((1, 1, 28, 28), PAPER)), torch.full((1, 1, 28, 28), PAPER))
+    torch.testing.assert_close(fixed.upright(shaded), (fixed.upright(leaning) - INK_SHIFT) / INK_SCALE)
+    torch.testing.assert_close(fixed.upright(torch.full((1, 1, 28, 28), PAPER)), torch.full((1, 1, 28, 28), PAPER))
 
 
 def nearest_mean(features: Tensor, numbers: Tensor) -> float:
@@ -190,7 +189,7 @@ def nearest_mean(features: Tensor, numbers: Tensor) -> float:
 
 def test_the_features_of_strokes_know_characters_that_they_have_not_seen() -> None:
     images, numbers = hands(40, 30)
-    features = fixed_features(build_model("stroke_head", 62, "image", 0))
+    features = fixed.fixed_features(build_model("stroke_head", 62, "image", 0))
     assert features is not None
     shaded = (images - INK_SHIFT) / INK_SCALE
     found, pixels = features(shaded), shaded.flatten(1)

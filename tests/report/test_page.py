@@ -20,8 +20,8 @@ from subjectdp.errors import DataError
 from subjectdp.figures.catalogue import CAPTIONS
 from subjectdp.io.atomic import sealed
 from subjectdp.report.make_table import make_table
-from subjectdp.report.page import data_uri, write_table_page
 from subjectdp.report.results_page import ResultSources, write_results_page
+from subjectdp.report.tables import data_uri, write_table_page
 from subjectdp.report.targets import Verdict
 from subjectdp.results.collect import FigureInputs, collect_scenario
 

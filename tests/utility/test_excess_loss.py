@@ -19,19 +19,6 @@ from subjectdp.data.store import load_prepared, write_prepared
 from subjectdp.errors import DataError
 from subjectdp.utility import EXCESS_COLUMNS as COLUMNS
 from subjectdp.utility import excess_loss
-from subjectdp.utility.bounds import (
-    Problem,
-    Schedule,
-    best_learning_rate,
-    constant_of,
-    empirical_bound,
-    higrad_bound,
-    item_noise,
-    local_group_bound,
-    stability,
-    user_bound,
-)
-from subjectdp.utility.excess_loss import Objective, minimise, subject_mean_weights
 from training import small_world
 
 pytestmark = pytest.mark.slow
@@ -74,9 +61,9 @@ def test_excess_is_not_negative_and_below_the_bound(table: pd.DataFrame) -> None
 def test_bounds_are_those_of_the_rows_own_settings(table: pd.DataFrame) -> None:
     last = table[table["last"] & (table["quantity"] == "population")]
     row = last[last["algorithm"] == "local_item_dp"].iloc[0]
-    problem = Problem(math.sqrt(2), row["radius"], int(row["parameters"]), int(row["items"]))
-    expected = empirical_bound(problem, row["learning_rate"], STEPS, row["noise_std"])
-    assert row["bound"] == pytest.approx(expected + stability(problem, row["learning_rate"], STEPS))
+    problem = excess_loss.Problem(math.sqrt(2), row["radius"], int(row["parameters"]), int(row["items"]))
+    expected = excess_loss.empirical_bound(problem, row["learning_rate"], STEPS, row["noise_std"])
+    assert row["bound"] == pytest.approx(expected + excess_loss.stability(problem, row["learning_rate"], STEPS))
     assert row["parameters"] == 62 * 50
     printed = last.set_index(["algorithm", "seed"])["bound_printed"]
     assert printed["fed_avg"].isna().all()
@@ -119,16 +106,16 @@ def test_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         excess_loss.write_utility(small_world.config(), tmp_path, tmp_path / "u.parquet")
 
 
-def objective(items: int = 60, features: int = 4, classes: int = 3, seed: int = 0) -> Objective:
+def objective(items: int = 60, features: int = 4, classes: int = 3, seed: int = 0) -> excess_loss.Objective:
     random = np.random.default_rng(seed)
     rows = random.normal(size=(items, features))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     labels, weights = random.integers(0, classes, items), random.random(items)
     weights /= weights.sum()
-    return Objective(torch.from_numpy(rows), torch.from_numpy(labels), torch.from_numpy(weights), classes)
+    return excess_loss.Objective(torch.from_numpy(rows), torch.from_numpy(labels), torch.from_numpy(weights), classes)
 
 
-def reference(found: Objective, flat: np.ndarray) -> float:
+def reference(found: excess_loss.Objective, flat: np.ndarray) -> float:
     """The same loss in plain numpy, one item at a time."""
     model, total = flat.reshape(found.classes, -1), 0.0
     for row, label, weight in zip(found.features.numpy(), found.labels.numpy(), found.weights.numpy(), strict=True):
@@ -140,7 +127,7 @@ def reference(found: Objective, flat: np.ndarray) -> float:
 @pytest.mark.parametrize("radius", [0.5, 4.0])
 def test_the_optimum_is_scipys(radius: float) -> None:
     found = objective()
-    optimum = minimise(found, radius, tolerance=1e-6)
+    optimum = excess_loss.minimise(found, radius, tolerance=1e-6)
     ball = {"type": "ineq", "fun": lambda w: radius**2 - w @ w}
     other = scipy_minimize(
         lambda w: reference(found, w), np.full(12, 0.01), constraints=[ball], method="SLSQP", tol=1e-10
@@ -177,7 +164,7 @@ def test_the_curvature_is_bounded() -> None:
 def test_a_certificate_that_is_not_reached_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(excess_loss, "_MOST_STEPS", 20)
     with pytest.raises(DataError, match="gap"):
-        minimise(objective(), 5.0, tolerance=1e-9)
+        excess_loss.minimise(objective(), 5.0, tolerance=1e-9)
 
 
 def enumerated(owners: list[int], q: float) -> np.ndarray:
@@ -197,7 +184,7 @@ def enumerated(owners: list[int], q: float) -> np.ndarray:
 @pytest.mark.parametrize("q", [0.05, 0.4, 1.0])
 def test_weights_of_subject_means_by_enumeration(q: float) -> None:
     owners = [0, 0, 0, 0, 1, 2, 2, 3, 3, 3]
-    found = subject_mean_weights(np.array(owners, dtype=np.int32), q)
+    found = excess_loss.subject_mean_weights(np.array(owners, dtype=np.int32), q)
     assert found == pytest.approx(enumerated(owners, q), rel=1e-9)
     assert found.sum() == pytest.approx(1.0)
 
@@ -205,54 +192,55 @@ def test_weights_of_subject_means_by_enumeration(q: float) -> None:
 def test_many_subjects_are_weighted_without_underflow() -> None:
     """1,500 subjects: items of subjects with few items weigh more, as one over their number at the extremes."""
     owners = np.repeat(np.arange(1500, dtype=np.int32), np.tile([1, 40], 750))
-    weights = subject_mean_weights(owners, 0.5)
+    weights = excess_loss.subject_mean_weights(owners, 0.5)
     assert weights.sum() == pytest.approx(1.0)
     assert weights[0] / weights[1] == pytest.approx(40 * 0.5, rel=0.01)
 
 
-PROBLEM = Problem(lipschitz=2.0, radius=3.0, dimension=10, items=1000)
-SCHEDULE = Schedule(0.1, 50, 0.02, 4.0, math.exp(-10), constant=1.5)
+PROBLEM = excess_loss.Problem(lipschitz=2.0, radius=3.0, dimension=10, items=1000)
+SCHEDULE = excess_loss.Schedule(0.1, 50, 0.02, 4.0, math.exp(-10), constant=1.5)
 
 
 def test_the_terms_by_hand() -> None:
     """M²/(2ηT) = 9/10, ηL²/2 = 0.2, L²η(T+1)/n = 0.0204, σ = 1.5·0.02·√500/4, ησ²d = 0.1·10·σ²."""
-    assert empirical_bound(PROBLEM, 0.1, 50, 0.0) == pytest.approx(1.1)
-    assert empirical_bound(PROBLEM, 0.1, 50, 0.5) == pytest.approx(1.1 + 0.25)
-    assert stability(PROBLEM, 0.1, 50) == pytest.approx(0.0204)
+    assert excess_loss.empirical_bound(PROBLEM, 0.1, 50, 0.0) == pytest.approx(1.1)
+    assert excess_loss.empirical_bound(PROBLEM, 0.1, 50, 0.5) == pytest.approx(1.1 + 0.25)
+    assert excess_loss.stability(PROBLEM, 0.1, 50) == pytest.approx(0.0204)
     sigma = 0.0075 * math.sqrt(500)
-    assert item_noise(SCHEDULE) == pytest.approx(sigma)
-    assert local_group_bound(PROBLEM, SCHEDULE, 1) == pytest.approx(1.1 + sigma**2 + 0.0204)
+    assert excess_loss.item_noise(SCHEDULE) == pytest.approx(sigma)
+    assert excess_loss.local_group_bound(PROBLEM, SCHEDULE, 1) == pytest.approx(1.1 + sigma**2 + 0.0204)
 
 
 def test_theorem_4_8_with_groups_by_hand() -> None:
     """k = 3: (c₂kq/ε)² = 0.0225², T·log(3 e^{8/3} e^{10}) = 50·(ln 3 + 12.6667)."""
     noise = 0.1 * 10 * 0.0225**2 * 50 * (1.0986122886681098 + 12.666666666666666)
-    assert local_group_bound(PROBLEM, SCHEDULE, 3) == pytest.approx(1.1 + noise + 0.0204)
+    assert excess_loss.local_group_bound(PROBLEM, SCHEDULE, 3) == pytest.approx(1.1 + noise + 0.0204)
 
 
 def test_theorem_4_9_is_4_8_with_the_mini_batch_as_the_group_and_no_sampling() -> None:
     """m = 20, q = 1: (1.5·20/4)² · 0.1·10 · 50·(ln 20 + 3.8 + 10)."""
     noise = 7.5**2 * 50 * (math.log(20) + 3.8 + 10)
-    assert user_bound(PROBLEM, SCHEDULE, 20) == pytest.approx(1.1 + noise + 0.0204)
+    assert excess_loss.user_bound(PROBLEM, SCHEDULE, 20) == pytest.approx(1.1 + noise + 0.0204)
 
 
 def test_theorem_4_11_by_hand() -> None:
     """k = 4: (16·9 + 0.01·50·4)/(2·4·0.1·50) = 146/40, noise 0.1·10·(1.5·4·0.02/4)²·50·10."""
-    assert higrad_bound(PROBLEM, SCHEDULE, 4) == pytest.approx(3.65 + 0.03**2 * 500 + 0.0204)
+    assert excess_loss.higrad_bound(PROBLEM, SCHEDULE, 4) == pytest.approx(3.65 + 0.03**2 * 500 + 0.0204)
 
 
 def test_one_item_a_subject_is_the_item_level_bound() -> None:
-    assert higrad_bound(PROBLEM, SCHEDULE, 1) == pytest.approx(local_group_bound(PROBLEM, SCHEDULE, 1))
+    of_items = excess_loss.local_group_bound(PROBLEM, SCHEDULE, 1)
+    assert excess_loss.higrad_bound(PROBLEM, SCHEDULE, 1) == pytest.approx(of_items)
 
 
 @given(st.floats(0, 5), st.floats(0.2, 5))
 def test_the_best_learning_rate_is_the_least(noise: float, factor: float) -> None:
-    best = best_learning_rate(PROBLEM, 50, noise)
-    least = empirical_bound(PROBLEM, best, 50, noise)
-    assert least <= empirical_bound(PROBLEM, best * factor, 50, noise) * (1 + 1e-12)
+    best = excess_loss.best_learning_rate(PROBLEM, 50, noise)
+    least = excess_loss.empirical_bound(PROBLEM, best, 50, noise)
+    assert least <= excess_loss.empirical_bound(PROBLEM, best * factor, 50, noise) * (1 + 1e-12)
     assert least == pytest.approx(3 * math.sqrt((4 + 20 * noise**2) / 50))
 
 
 def test_the_constant_gives_the_noise_that_it_was_fitted_to() -> None:
-    fitted = constant_of(2.5, SCHEDULE)
-    assert item_noise(replace(SCHEDULE, constant=fitted)) == pytest.approx(2.5)
+    fitted = excess_loss.constant_of(2.5, SCHEDULE)
+    assert excess_loss.item_noise(replace(SCHEDULE, constant=fitted)) == pytest.approx(2.5)

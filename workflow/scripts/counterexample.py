@@ -4,7 +4,7 @@ import subjectdp.io.job_start  # noqa: F401 (first: loading costs less)
 from subjectdp.auditing.counterexample import table
 from subjectdp.io.atomic import write_frame
 from subjectdp.io.job_log import job_log
-from subjectdp.report.page import write_table_page
+from subjectdp.report.tables import write_table_page
 
 with job_log(snakemake.log[0]):
     cases = table(runs=snakemake.params.runs)

@@ -1,12 +1,18 @@
 """Makes the privacy plan from an algorithm's mechanism, a federation's public facts and the user's settings."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from subjectdp.accounting import published, sound
 from subjectdp.accounting.events import MOST_ITEMS, PrivacyLoss, Told, with_noise
-from subjectdp.errors import PrivacyError, expected
+from subjectdp.config.resolve import mechanism_of, plan_settings
+from subjectdp.errors import DataError, PrivacyError, expected
 from subjectdp.noise.subject_weights import reach
 from subjectdp.plan import rules
 from subjectdp.plan.plan import (
@@ -24,6 +30,10 @@ from subjectdp.plan.plan import (
     TrustModel,
 )
 from subjectdp.plan.rules import executed_rounds, expected_batch, round_steps
+
+if TYPE_CHECKING:
+    from subjectdp.config.run import RunConfig
+    from subjectdp.data.partition import Partition
 
 
 def make_plan(mechanism: Mechanism, facts: FederationFacts, settings: PlanSettings) -> PrivacyPlan:
@@ -276,3 +286,26 @@ def with_prediction(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:
     full = tuple(silo.noise_multiplier for silo in plan.silos)
     plan = with_noise_multipliers(plan, [sigma * factor for sigma in full], by_size=False)
     return replace(plan, prediction=Prediction(wanted, present, full))
+
+
+def plan_run(run: RunConfig, partition: Partition) -> PrivacyPlan:
+    """The privacy plan of a run on a partition (see :func:`make_plan` for what it refuses)."""
+    return make_plan(mechanism_of(run), partition.federation_facts(), plan_settings(run))
+
+
+def draft_run(run: RunConfig, partition: Partition) -> PrivacyPlan:
+    """The plan of :func:`plan_run` before its noise is calibrated: schedule and rounds, at once."""
+    return draft_plan(mechanism_of(run), partition.federation_facts(), plan_settings(run))
+
+
+_PLAN = TypeAdapter(PrivacyPlan)
+
+
+def plan_from_dict(content: Mapping[str, Any]) -> PrivacyPlan:
+    """The inverse of ``PrivacyPlan.to_dict``; raises DataError for a dictionary that is not one."""
+    try:
+        return _PLAN.validate_python(content)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"Expected a privacy plan, got a record with {where}: {first['msg']}.") from problem

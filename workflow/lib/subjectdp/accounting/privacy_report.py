@@ -18,12 +18,9 @@ from subjectdp.plan.plan import (
 )
 
 _WIDTH = 32
-_NAMES = {
-    "item": "one item",
-    "subject_one_silo": "one subject, at one silo",
-    "subject": "one subject, at all its silos",
-    "silo": "one silo's whole data",
-}
+UNITS = {"item": "one item", "subject_one_silo": "one subject, at one silo", "subject": "one subject, at all its silos"}
+"""What a sound ε of a manifest is for."""
+_NAMES = {**UNITS, "silo": "one silo's whole data"}
 _SAMPLING = {
     SamplingMethod.POISSON: "Poisson, each item with probability",
     SamplingMethod.POISSON_SUBJECTS: "Poisson, each subject with probability",

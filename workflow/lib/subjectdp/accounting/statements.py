@@ -83,18 +83,19 @@ class ItemFacts:
     own_subjects: bool = False  # no subject ids
 
 
-_SCOPES = {  # unit, and whether at all silos that may hold it
+SCOPES = {
     "item": (PrivacyUnit.ITEM, False),
     "subject_one_silo": (PrivacyUnit.SUBJECT, False),
     "subject": (PrivacyUnit.SUBJECT, True),
 }
+"""What a sound ε of a manifest is for: the unit, and whether at all silos that may hold it."""
 
 
 def stated_epsilons(plan: PrivacyPlan) -> dict[str, float | None]:
     """The ε of :func:`privacy_statements` alone, at a fraction of its time: ``as_published`` and the sound ones."""
-    stated = {"as_published": _claimed_epsilon(plan), **dict.fromkeys(_SCOPES)}
+    stated = {"as_published": _claimed_epsilon(plan), **dict.fromkeys(SCOPES)}
     if not plan.mechanism.data_dependence:
-        for name, (unit, every) in _SCOPES.items():
+        for name, (unit, every) in SCOPES.items():
             with suppress(PrivacyError):
                 stated[name] = _finite(_epsilon(plan, unit, every)[0])
     return stated
@@ -107,7 +108,7 @@ def privacy_statements(plan: PrivacyPlan, over_rounds: bool = True, items: ItemF
     :data:`CONDITIONAL`. A sound ε is null where none can be given, with the reason; where only a data-dependent σ or
     divisor stands in the way, ``epsilon_if_constant`` says what it would be for a public constant.
     """
-    scopes = dict(_SCOPES)
+    scopes = dict(SCOPES)
     if plan.mechanism.clipping in (Clipping.PER_BATCH, Clipping.PER_UPDATE):
         scopes["silo"] = (PrivacyUnit.SILO, False)
     return {

@@ -17,9 +17,16 @@ from subjectdp.algorithms.registry import algorithm, mechanism
 from subjectdp.auditing import cases
 from subjectdp.auditing.cases import Case, Size
 from subjectdp.auditing.lower_bounds import CONFIDENCE, LowerBound, counts_epsilon, one_run_epsilon, split_bound
-from subjectdp.auditing.monte_carlo import likelihood_ratios, world_scores
 from subjectdp.auditing.training_audit import Canaries, TrainingSetup, audit_training, plan_with_canaries
-from subjectdp.auditing.vector import MinibatchDistribution, VectorBatch, World, canary_items, claimed_unit
+from subjectdp.auditing.vector import (
+    MinibatchDistribution,
+    VectorBatch,
+    World,
+    canary_items,
+    claimed_unit,
+    likelihood_ratios,
+    world_scores,
+)
 from subjectdp.io.atomic import write_frame, write_json
 from subjectdp.io.printing import strict
 from subjectdp.noise.gaussian import keyed_generator

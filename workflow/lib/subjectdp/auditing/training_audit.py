@@ -17,8 +17,7 @@ from subjectdp.accounting.make_plan import make_plan
 from subjectdp.algorithms.base import RoundRule
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.auditing.lower_bounds import Guesses, guess
-from subjectdp.auditing.monte_carlo import LikelihoodRatio, likelihood_ratios
-from subjectdp.auditing.vector import public_divisor
+from subjectdp.auditing.vector import LikelihoodRatio, likelihood_ratios, public_divisor
 from subjectdp.config.run import load_run
 from subjectdp.config.sections import OptimizerConfig
 from subjectdp.data.partition import Partition, load_partition

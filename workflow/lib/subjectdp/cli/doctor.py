@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from subjectdp.algorithms.registry import ALGORITHMS
 from subjectdp.cli.parser import add_json, add_results
-from subjectdp.cli.run_folders import State, count_states, recorded_runs
+from subjectdp.cli.runs import State, count_states, recorded_runs
 from subjectdp.config.messages import allowed_text, section_of, walk_fields
 from subjectdp.config.run import VARIANTS_OF_ALGORITHM, RunConfig
 from subjectdp.config.scenario import RUN_KEYS, Scenario, load_scenario

@@ -9,17 +9,17 @@ from typing import Any
 
 from subjectdp.accounting.calibration import kept_in
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
-from subjectdp.accounting.plan_run import plan_from_dict, plan_run
-from subjectdp.accounting.statements import ItemFacts, condition, privacy_statements
+from subjectdp.accounting.make_plan import plan_from_dict, plan_run
+from subjectdp.accounting.statements import SCOPES, ItemFacts, condition, privacy_statements
 from subjectdp.cli.parser import add_json, add_results, check_output
-from subjectdp.cli.run_folders import epsilon_of, find_run, read_manifest, stated_units
+from subjectdp.cli.runs import epsilon_of, find_run, read_manifest, stated_units
 from subjectdp.config.scenario import load_scenario
 from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.printing import print_json, print_table
 from subjectdp.places import STATEMENT_SUFFIXES, calibration_cache_dir
-from subjectdp.plan.plan import NoiseSource, PrivacyPlan, PrivacyUnit
+from subjectdp.plan.plan import NoiseSource, PrivacyPlan
 
 
 def ledger_options(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +114,7 @@ def ledger_rows(manifests: Sequence[Mapping[str, Any]], delta: float | None) -> 
 
 
 def _composed(manifests: Sequence[Mapping[str, Any]], unit: str, delta: float) -> dict[str, Any]:
-    kind, every = PrivacyUnit.ITEM if unit == "item" else PrivacyUnit.SUBJECT, unit == "subject"
+    kind, every = SCOPES[unit]
     entries = [_entry(manifest) for manifest in manifests]
     stated = [epsilon_of(run["privacy"], unit) for run in manifests]
     known = [

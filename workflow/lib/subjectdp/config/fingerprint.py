@@ -43,7 +43,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "collect": ("subjectdp.results.collect",),
     "figure": ("subjectdp.figures.panels",),
     "statistics": ("subjectdp.data.statistics",),
-    "report": ("subjectdp.report.page", "subjectdp.report.tables"),
+    "report": ("subjectdp.report.tables",),
 }
 """Entry modules of each stage; ``package.*`` stands for a package and all modules in it."""
 

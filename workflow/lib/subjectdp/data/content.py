@@ -114,11 +114,8 @@ def _check_types(content: Content) -> None:
     for name in ("features", "labels", "first_items", "items", "silos"):
         column, flat = getattr(content, name), name != "features"
         whole = flat and name != "labels"
-        if (
-            not isinstance(column, np.ndarray)
-            or (flat and column.ndim != 1)
-            or (whole and column.dtype.kind not in "iu")
-        ):
+        fits = isinstance(column, np.ndarray) and not (flat and column.ndim != 1)
+        if not fits or (whole and column.dtype.kind not in "iu"):
             got = f"{column.dtype} {column.shape}" if isinstance(column, np.ndarray) else type(column).__name__
             allowed = f"an array of NumPy{', of one dimension' * flat}{', of whole numbers' * whole}"
             raise expected(f"{content.dataset} {name}", got, allowed, DataError)
@@ -211,11 +208,8 @@ def check_expected(counts: Mapping[str, Any], wanted: Mapping[Any, int]) -> None
         if counts.get(key) != value
     ]
     if differences:
-        raise DataError(
-            "The data are not what data.expected says: "
-            + "; ".join(differences)
-            + ". Another edition of the source, or a wrong file; correct data.path or data.expected."
-        )
+        remedy = "Another edition of the source, or a wrong file; correct data.path or data.expected."
+        raise DataError(f"The data are not what data.expected says: {'; '.join(differences)}. {remedy}")
 
 
 @dataclass(frozen=True)
@@ -330,14 +324,14 @@ def _parts_of_text(
 ) -> tuple[Integers, Integers, Integers]:
     validation = np.maximum(0, train - fit - (WINDOW - 1))
     return (
-        _addresses(first, fit),
-        _addresses(first + train - validation, validation),
-        _addresses(first + items - test, test),
+        addresses(first, fit),
+        addresses(first + train - validation, validation),
+        addresses(first + items - test, test),
     )
 
 
-def _addresses(starts: Integers, lengths: Integers) -> Integers:
+def addresses(starts: Integers, lengths: Integers) -> Integers:
     """The addresses of the spans, one after another."""
     before = np.cumsum(lengths) - lengths
-    addresses: Integers = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
-    return addresses
+    found: Integers = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+    return found

@@ -1,5 +1,6 @@
-"""LEAF's own output as a source: FEMNIST and Shakespeare JSON, in a folder, a zip file, or a single file.
+"""LEAF's data as a source: FEMNIST and Shakespeare as LEAF's JSON, and as others hand them around.
 
+LEAF's own output lies in a folder, a zip file, or a single file.
 The most processed of LEAF's folders that is present is read (train and test first). Train and test parts are pooled for
 each user and split again by this project's rules, so that all sources, seeds and fractions are treated alike. For
 Shakespeare this restores the whole text, including the 79 windows that LEAF leaves out between the parts.
@@ -8,7 +9,14 @@ A file is one object ``{users, num_samples, user_data: {user: {x, y}}, ...}``. I
 seven times its size in memory. The standard library parses each value from a buffer; where the buffer ends within a
 value, more is read and the value parsed again. (``ijson`` would need a pass over the file for each key, drops repeated
 keys and replaces lone surrogates in names.)
+
+Flower Labs hand them around as parquet and CSV: ``image`` (a PNG, or a struct with its bytes), ``writer_id``,
+``character`` (0 to 61); ``character_id``, ``x`` (80 characters), ``y``. TensorFlow Federated does as HDF5:
+``examples/<client>/pixels`` (28 x 28, 1 is the background) and ``label``; ``examples/<client>/snippets``, lines of a
+play. Their train and test files are pooled, too.
 """
+
+from __future__ import annotations
 
 import codecs
 import json
@@ -20,16 +28,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from subjectdp.data.archives import Readable
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import IMAGE, TEXT, WINDOW, Content, single_items, subjects_in_order
-from subjectdp.data.femnist import CLASSES, SIDE
+from subjectdp.data.femnist import CLASSES, SIDE, leaf_pixels
 from subjectdp.data.names import check_name
 from subjectdp.data.shakespeare import text_content
 from subjectdp.data.sizes import STAGES, find_files, opened
-from subjectdp.errors import DataError, expected, in_words
+from subjectdp.errors import ConfigError, DataError, SubjectDPError, expected, in_words, unknown
 from subjectdp.io.job_log import Progress
 
 _GAP = WINDOW - 1
@@ -41,7 +51,7 @@ _NO_SPACE = re.compile(r"[^ \t\r\n]")
 
 
 @dataclass
-class Users:
+class _Users:
     """What is collected over the files: each user's parts in order of appearance, plays, and counts for the notes."""
 
     kind: str
@@ -61,7 +71,7 @@ class Users:
         if stage in stages or (stages and stage not in STAGES[0]):
             raise DataError(f"{where}: is in an earlier file already; give the folder of one data set only.")
         stages.add(stage)
-        part = _image_part(x, y, where) if self.kind == IMAGE else text_part(x, y, where)
+        part = _image_part(x, y, where) if self.kind == IMAGE else _text_part(x, y, where)
         self.parts.setdefault(user, []).append(part)
         return len(y)
 
@@ -86,7 +96,7 @@ class Users:
 
     def content(self, notes: dict[str, Any]) -> Content:
         if self.kind == TEXT:
-            texts = {user: joined_text(parts, user) for user, parts in self.parts.items()}
+            texts = {user: _joined_text(parts, user) for user, parts in self.parts.items()}
             return text_content(texts, [self.plays.get(user, "") for user in texts], notes)
         if not self.parts:
             raise DataError("The LEAF files hold no user with an image.")
@@ -97,8 +107,12 @@ class Users:
 
 
 def load(dataset: str, path: Path) -> Content:
-    """Read the LEAF JSON at ``path`` as ``dataset``; DataError naming file, user and problem."""
-    users = Users(DATASETS[dataset].kind)
+    """Read what lies at ``path``, in any of the forms, as ``dataset``; DataError naming file, user and problem."""
+    users, form = _Users(DATASETS[dataset].kind), _form_of(path)
+    return _load_json(users, path) if form is None else _load_tables(users, path, form)
+
+
+def _load_json(users: _Users, path: Path) -> Content:
     progress = Progress(f"users of {path.name}", None)
     with opened(path) as archive:
         files = find_files(archive)
@@ -161,10 +175,11 @@ def _image_part(x: list[Any], y: list[Any], where: str) -> tuple[NDArray[np.uint
     levels = np.rint(255 * pixels)
     if np.abs(255 * pixels - levels).max() > _TOLERANCE:
         raise DataError(f"{where}: pixels are not multiples of 1/255, as LEAF's are; were the images rescaled?")
-    return levels.astype(np.uint8).reshape(-1, SIDE, SIDE), checked_labels(_numbers(y, (len(y),), f"{where}: y"), where)
+    labels = _checked_labels(_numbers(y, (len(y),), f"{where}: y"), where)
+    return levels.astype(np.uint8).reshape(-1, SIDE, SIDE), labels
 
 
-def checked_labels(labels: NDArray[Any], where: str) -> NDArray[np.uint8]:
+def _checked_labels(labels: NDArray[Any], where: str) -> NDArray[np.uint8]:
     """The labels of FEMNIST's images as bytes; DataError for others."""
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= CLASSES:
         found = f"{labels.min()}..{labels.max()}" if labels.dtype.kind in "fiu" else f"{labels[:3].tolist()}..."
@@ -183,7 +198,7 @@ def _numbers(values: list[Any], shape: tuple[int, ...], where: str) -> NDArray[A
     return array
 
 
-def text_part(x: list[Any], y: list[Any], where: str) -> str:
+def _text_part(x: list[Any], y: list[Any], where: str) -> str:
     """The text that the windows are cut from, if they are consecutive (stride 1); DataError otherwise."""
     if not all(isinstance(w, str) and len(w) == WINDOW for w in x):
         raise DataError(f"{where}: x must be strings of {WINDOW} characters.")
@@ -200,7 +215,7 @@ def text_part(x: list[Any], y: list[Any], where: str) -> str:
     return text
 
 
-def joined_text(texts: list[str], user: str, overlaps: tuple[int, ...] = (WINDOW, 1)) -> str:
+def _joined_text(texts: list[str], user: str, overlaps: tuple[int, ...] = (WINDOW, 1)) -> str:
     """A user's train and test text, which share one character (LEAF) or 80 (LEAF before 2020)."""
     joined: str = texts[0]
     for text in texts[1:]:
@@ -334,3 +349,111 @@ def read_users(stream: Readable, name: str, header: dict[str, Any]) -> Iterator[
         reader.fail("there is more after the end of the object")
     if "user_data" not in seen:
         reader.fail(f"key 'user_data' is missing (found: {', '.join(sorted(seen)) or 'none'})")
+
+
+# --- parquet, CSV, HDF5 -------------------------------------------------------------------------------------
+
+_ENDINGS = {".parquet": "Flower Labs' parquet", ".csv": "Flower Labs' CSV", ".h5": "TensorFlow Federated's HDF5"}
+KNOWN: dict[tuple[str, str], dict[str, int]] = {
+    ("Flower Labs' parquet", "image"): {"items": 814_277},
+    ("Flower Labs' parquet", "text"): {"items": 4_226_158},
+    ("Flower Labs' CSV", "text"): {"items": 4_226_158},
+    ("TensorFlow Federated's HDF5", "image"): {"users": 3_400, "items": 749_068},  # of digits 3,383 and 382,705
+    ("TensorFlow Federated's HDF5", "text"): {"users": 715},
+    ("LEAF", "image"): {"users": 3_597, "items": 814_255},
+    ("LEAF", "text"): {"users": 1_130, "items": 4_226_206},
+}
+"""Counts of the whole data set in each form, by kind; LEAF: from NIST's archives and the e-text, and as JSON."""
+
+_ROWS = 1 << 16
+
+
+def _form_of(path: Path) -> str | None:
+    """Which of these forms lies at ``path``, by the endings of its files; None for another. DataError for several."""
+    names = [path.name] if path.is_file() else [each.name for each in sorted(path.rglob("*")) if each.is_file()]
+    if any(name.endswith(".json") for name in names):
+        return None
+    found = [form for ending, form in _ENDINGS.items() if any(name.endswith(ending) for name in names)]
+    if len(found) > 1:
+        raise DataError(f"{path} holds files of several forms ({', '.join(found)}): give those of one.")
+    return found[0] if found else None
+
+
+def _load_tables(users: _Users, path: Path, form: str) -> Content:
+    kind, ending = users.kind, next(each for each, of in _ENDINGS.items() if of == form)
+    files = [path] if path.is_file() else sorted(path.rglob(f"*{ending}"))
+    files.sort(key=lambda file: "test" in file.name)  # the train part comes first, as in LEAF's folders
+    for file in files:
+        try:
+            for user, part in _hdf5(file, kind) if ending == ".h5" else _rows(file, kind):
+                users.parts.setdefault(user, []).append(part)
+        except SubjectDPError:
+            raise
+        except (OSError, ValueError, TypeError, LookupError, AttributeError) as problem:  # of any layer of the file
+            reason = str(problem).partition("\n")[0][:200]
+            raise DataError(f"{file} cannot be read as {form} ({reason}).") from None
+    notes: dict[str, Any] = {"form": form, "files": len(files)}
+    if kind != IMAGE:
+        of_lines = ending == ".h5"
+        pieces = users.parts.items()
+        texts = {name: " ".join(each) if of_lines else _joined_text(each, name, (WINDOW,)) for name, each in pieces}
+        users.parts = {user: [text] for user, text in texts.items() if len(text) > WINDOW}
+        notes["users with too short a text"] = len(texts) - len(users.parts)
+    return users.content(notes)
+
+
+def _rows(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
+    columns = ["writer_id", "image", "character"] if kind == IMAGE else ["character_id", "x", "y"]
+    for frame in _frames(file, columns):
+        for user, rows in frame.groupby(columns[0], sort=False):
+            where = f"{file}: {user}"
+            if kind == IMAGE:
+                yield str(user), (_pictures(rows["image"], where), _checked_labels(rows["character"].to_numpy(), where))
+            else:
+                yield str(user), _text_part(rows["x"].tolist(), rows["y"].tolist(), where)
+
+
+def _frames(file: Path, columns: list[str]) -> Iterator[pd.DataFrame]:
+    if file.suffix == ".csv":
+        parts = iter(pd.read_csv(file, dtype=str, keep_default_na=False, chunksize=_ROWS))
+    else:
+        opened = pq.ParquetFile(file)
+        names = [name for name in opened.schema_arrow.names if name in columns]
+        parts = (batch.to_pandas() for batch in opened.iter_batches(_ROWS, columns=names))
+    for part in parts:
+        missing = next((name for name in columns if name not in part.columns), None)
+        if missing is not None:
+            raise unknown(f"{file}: column", missing, part.columns, DataError)
+        if part[columns].isna().any(axis=None):
+            raise DataError(f"{file}: expected a value in each row of {', '.join(columns)}, got one without.")
+        yield part
+
+
+def _pictures(cells: pd.Series[Any], where: str) -> NDArray[np.uint8]:
+    contents: Iterator[Any] = (cell.get("bytes") if isinstance(cell, dict) else cell for cell in cells)
+    return np.stack([leaf_pixels(content, f"{where}: an image", largest=SIDE) for content in contents])
+
+
+def _hdf5(file: Path, kind: str) -> Iterator[tuple[str, Any]]:
+    try:
+        import h5py  # here: an extra
+    except ModuleNotFoundError:
+        raise ConfigError(f"Expected the package h5py for {file}: pip install h5py.") from None
+    with h5py.File(file, "r") as content:
+        for client, group in content["examples"].items():
+            if not len(group["label" if kind == IMAGE else "snippets"]):
+                continue
+            if kind == IMAGE:
+                where, pixels, labels = f"{file}: {client}", group["pixels"][:], group["label"][:]
+                if len(pixels) != len(labels):
+                    raise DataError(f"{where}: {len(pixels)} entries in pixels, {len(labels)} in label.")
+                yield client, (_levels(pixels, where), _checked_labels(labels, where))
+            else:
+                yield client, " ".join(" ".join(each.decode() for each in group["snippets"][:].tolist()).split())
+
+
+def _levels(pixels: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    if pixels.shape[1:] != (SIDE, SIDE) or not (pixels.min() >= 0 and pixels.max() <= 1):
+        raise DataError(f"{where}: expected pixels of {SIDE} x {SIDE} numbers from 0 to 1.")
+    levels: NDArray[np.uint8] = np.rint(255 * pixels).astype(np.uint8)
+    return levels

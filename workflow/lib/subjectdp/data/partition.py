@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from subjectdp.data.catalogue import held_out
 from subjectdp.data.content import Addresses, Integers, Silos, Splits, split_items
-from subjectdp.data.store import load_prepared, read_arrays, read_index, write_folder
+from subjectdp.data.store import PreparedData, load_prepared, read_arrays, read_index, write_folder
 from subjectdp.errors import expected
 from subjectdp.noise.keys import Purpose, numpy_generator
 from subjectdp.plan.plan import FederationFacts
@@ -227,20 +227,24 @@ def _facts(partition: Partition, settings: PartitionConfig, seed: int, before_ca
     }
 
 
-def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunConfig) -> Partition:
-    """Takes and splits the subjects, spreads their items, writes the folder; ConfigError, DataError for the data."""
-    prepared = load_prepared(prepared_folder, verify=True)
+def taken_and_split(prepared: PreparedData, run: RunConfig) -> tuple[PreparedData, Splits]:
+    """The data of the people whom a run takes, and its split of their items."""
     if run.data.subjects is not None:
         prepared = prepared.first_subjects(run.data.subjects)
     fraction = held_out(prepared.dataset, run.data.test_fraction)
-    splits = split_items(prepared, run.seed, fraction, run.data.validation_fraction)
+    return prepared, split_items(prepared, run.seed, fraction, run.data.validation_fraction)
+
+
+def make_partition(prepared_folder: Path | str, partition_folder: Path | str, run: RunConfig) -> Partition:
+    """Takes and splits the subjects, spreads their items, writes the folder; ConfigError, DataError for the data."""
+    prepared, splits = taken_and_split(load_prepared(prepared_folder, verify=True), run)
     partition = partition_subjects(splits, prepared.subject_ids, run.partition, run.seed)
     subjects = np.unique(splits.train_subjects)
     partition.facts["data"] = {
         "dataset": prepared.dataset,
         "synthetic": prepared.synthetic,
         "subjects": run.data.subjects,
-        "test_fraction": fraction,
+        "test_fraction": run.data.test_fraction,
         "validation_fraction": run.data.validation_fraction,
         "sha256": dict(prepared.meta["sha256"]),
     }

@@ -12,7 +12,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from subjectdp.data import leaf_json, leaf_tables, table
+from subjectdp.data import leaf_json, table
 from subjectdp.data.archives import HASHES, SourceFile, describe, load_sources
 from subjectdp.data.catalogue import DATASETS, DatasetSpec, Source, held_out
 from subjectdp.data.content import Content, check_content, check_expected, count_content
@@ -93,9 +93,7 @@ def prepare_dataset(
 def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
     """The content of a source: LEAF's JSON or a table at ``data.path``, or ``folder``; ``decode`` False: for counts."""
     if data.source == Source.LEAF_JSON:
-        path, kind = _path_in_place(data), DATASETS[data.dataset].kind
-        form = leaf_tables.form_of(path)
-        content = leaf_json.load(data.dataset, path) if form is None else leaf_tables.load(kind, path, form)
+        content = leaf_json.load(data.dataset, _path_in_place(data))
         return leaf_json.with_people(content, data.subject is not None)
     if data.source == Source.TABLE:
         return table.read_table(_path_in_place(data), data)
@@ -161,7 +159,7 @@ def inspect_source(data: DataConfig) -> dict[str, Any]:
 
 def _beside_known(data: DataConfig, content: Content, counts: dict[str, Any]) -> dict[str, str]:
     """What is known of the whole data set in this form, and in what the source differs."""
-    known = leaf_tables.KNOWN.get((str(content.notes.get("form", "LEAF")), content.kind), {})
+    known = leaf_json.KNOWN.get((str(content.notes.get("form", "LEAF")), content.kind), {})
     if data.dataset not in ("femnist", "shakespeare") or data.source == Source.EMBEDDED:
         return {}
     different = [f"{counts[key] - value:+,} {key}" for key, value in known.items() if counts[key] != value]

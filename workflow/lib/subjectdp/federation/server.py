@@ -19,10 +19,11 @@ from pydantic import Field
 from torch import Tensor
 
 from subjectdp.accounting.calibration import kept_in
-from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.make_plan import plan_run
 from subjectdp.config.messages import validated
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import Section
+from subjectdp.data.content import addresses
 from subjectdp.data.prepare import fetch_sources, prepare_dataset
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, PrivacyError, WorkerError, expected
@@ -37,7 +38,6 @@ from subjectdp.federation.proposal import (
     public_partition,
     unpack,
 )
-from subjectdp.federation.site import all_addresses
 from subjectdp.io.yaml_files import read_yaml
 from subjectdp.places import calibration_cache_dir
 from subjectdp.plan.plan import Count, NoiseDistribution, NoiseSource, Positive
@@ -110,7 +110,8 @@ def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
     run = load_run(file.run, "run")
     _refuse_unread(run)
     prepared = _sample(run, Path(file.results))
-    partition = public_partition(run, file.silos, file.subjects, all_addresses(prepared).astype(np.int32))
+    tested = addresses(prepared.first_items, prepared.items).astype(np.int32)
+    partition = public_partition(run, file.silos, file.subjects, tested)
     with kept_in(calibration_cache_dir(file.results)):
         plan = plan_run(run, partition)
     secure = plan.settings.noise_source is NoiseSource.SECURE

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
-from subjectdp.accounting.plan_run import plan_from_dict
+from subjectdp.accounting.make_plan import plan_from_dict
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import noise_is_summed
 from subjectdp.accounting.statements import privacy_statements
@@ -47,9 +47,9 @@ from subjectdp.plan.plan import (
 )
 from subjectdp.sampling import silos_of_round
 from subjectdp.training.federation import Federation, RunInputs, make_federation
-from subjectdp.training.manifest import choose_device
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import check_noise, train_silo
+from subjectdp.training.run import choose_device
 
 
 @dataclass(frozen=True)

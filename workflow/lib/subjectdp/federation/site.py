@@ -12,7 +12,7 @@ from subjectdp.config.run import RunConfig, check_data
 from subjectdp.config.sections import DataConfig, PerformanceConfig, Section
 from subjectdp.data.archives import describe
 from subjectdp.data.catalogue import Source
-from subjectdp.data.content import Content, Integers, check_content, stored_labels
+from subjectdp.data.content import Content, addresses, check_content, stored_labels
 from subjectdp.data.partition import Partition, keep_within_cap
 from subjectdp.data.prepare import read_source
 from subjectdp.data.store import PreparedData
@@ -137,20 +137,15 @@ def own_items(site: Site, data: SiteData, proposal: Proposal, run: RunConfig) ->
     caps = [cap for cap in (site.max_items_per_subject, run.partition.max_items_per_subject) if cap is not None]
     cap = min(caps, default=None)
     owners = np.repeat(np.arange(len(content.items), dtype=np.int32), content.items)
-    addresses = all_addresses(content)
+    places = addresses(content.first_items, content.items)
     cut = ""
     if cap is not None and (people := int((content.items > cap).sum())):
         keep = keep_within_cap(run.seed, content.subject_ids, content.items, np.zeros(len(owners), np.int16), cap)
         cut = f"cap of {cap} items a person: {(~keep).sum()} items of {people} people are left out"
-        addresses, owners = addresses[keep], owners[keep]
+        places, owners = places[keep], owners[keep]
     offsets, nothing = np.zeros(len(proposal.silos) + 1, np.int64), np.empty(0, np.int32)
     offsets[site.silo + 1 :] = len(owners)
     facts = {"counts": {"subjects": int(owners.max()) + 1}}
-    partition = Partition(addresses.astype(np.int32), owners, offsets, nothing, nothing, facts)
+    partition = Partition(places.astype(np.int32), owners, offsets, nothing, nothing, facts)
     meta = {"sha256": {"source": data.sha256}, "synthetic": False, "copies": 1}
     return OwnItems(PreparedData(**vars(content), folder=Path(site.folder), meta=meta), partition, cut)
-
-
-def all_addresses(content: Content) -> Integers:
-    shifts = np.repeat(content.first_items - (np.cumsum(content.items) - content.items), content.items)
-    return shifts + np.arange(len(shifts))

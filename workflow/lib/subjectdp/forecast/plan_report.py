@@ -13,21 +13,20 @@ import pandas as pd
 
 from subjectdp import places
 from subjectdp.accounting.calibration import cached, kept_in
-from subjectdp.accounting.plan_run import draft_run, plan_run
-from subjectdp.accounting.statements import condition, stated_epsilons
+from subjectdp.accounting.make_plan import draft_run, plan_run
+from subjectdp.accounting.statements import SCOPES, condition, stated_epsilons
 from subjectdp.config.fingerprint import fingerprint
 from subjectdp.config.run import RunConfig, settings_apart
 from subjectdp.config.scenario import Scenario
 from subjectdp.data.catalogue import DATASETS
 from subjectdp.data.content import TEXT, WINDOW, Content, single_items, split_items, subjects_in_order
-from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects
+from subjectdp.data.partition import INHERENT, Partition, load_partition, partition_subjects, taken_and_split
 from subjectdp.data.store import load_prepared
 from subjectdp.errors import SubjectDPError, expected
 from subjectdp.forecast import before_start
 from subjectdp.forecast.before_start import figures_to_mend
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
-from subjectdp.plan.plan import PrivacyUnit
 from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, run_label
 
 PARTITION, PREPARED, COUNTS = "partition", "prepared data", "expected counts"
@@ -130,9 +129,8 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
         epsilons = cached("stated_epsilons", inputs, lambda: stated_epsilons(plan))
     alone = run.data.own_subjects  # a subject's ε would be that of an item
     stated = {column: None if alone and "subject" in name else epsilons[name] for column, name in _EPSILONS.items()}
-    of_subjects = {"epsilon_sound_subject_one_silo": False, "epsilon_sound_subject": True}
-    known = [column for column in of_subjects if stated[column] is not None]
-    read = tuple(column for column in known if condition(plan, PrivacyUnit.SUBJECT, of_subjects[column]))
+    known = [column for column, name in _EPSILONS.items() if "subject" in name and stated[column] is not None]
+    read = tuple(column for column in known if condition(plan, *SCOPES[_EPSILONS[column]]))
     return {"rounds": plan.rounds, **stated, "conditional": read}
 
 
@@ -227,10 +225,7 @@ def federation_of(run: RunConfig, results: str = places.RESULTS) -> tuple[Partit
         if (problem := before_start.silos_problem(run)) is not None:
             raise problem
         return _predicted(run.model_dump_json(include={"seed", "data", "partition"})), COUNTS
-    prepared = load_prepared(places.prepared_dir(run.data_key, results))
-    if run.data.subjects is not None:
-        prepared = prepared.first_subjects(run.data.subjects)
-    splits = split_items(prepared, run.seed, float(run.data.test_fraction or 0.0), run.data.validation_fraction)
+    prepared, splits = taken_and_split(load_prepared(places.prepared_dir(run.data_key, results)), run)
     return partition_subjects(splits, prepared.subject_ids, run.partition, run.seed), PREPARED
 
 

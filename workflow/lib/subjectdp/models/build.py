@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from subjectdp.errors import ModelError, expected, in_words, listed
-from subjectdp.models import english, fixed, image, linear, text
+from subjectdp.models import fixed, image, linear, text
 from subjectdp.models.catalogue import MODELS, SHAPES, model_parameters
 from subjectdp.noise.keys import Purpose, key_int
 
 # Imported by name, so that a run's code fingerprint covers them.
-_MODULES = {"english": english, "fixed": fixed, "image": image, "linear": linear, "text": text}
+_MODULES = {"fixed": fixed, "image": image, "linear": linear, "text": text}
 
 
 def build_model(

@@ -118,7 +118,7 @@ MODELS: dict[str, ModelSpec] = {
         not_all_zero=("singles", "pairs"),
     ),
     "english_head": ModelSpec(
-        "text", "english.english_head", {"from_public": Parameter(True)}, 20_640, fixed_features=True
+        "text", "fixed.english_head", {"from_public": Parameter(True)}, 20_640, fixed_features=True
     ),
     "linear": ModelSpec("vector", "linear.Linear", {}, 292),
     "mlp": ModelSpec("vector", "linear.Perceptron", {"hidden": Parameter(64)}, 9_600),

@@ -12,8 +12,7 @@ from subjectdp.accounting import table1
 from subjectdp.errors import DataError, unknown
 from subjectdp.io.atomic import write_frame
 from subjectdp.report import scorecard
-from subjectdp.report.page import write_table_page
-from subjectdp.report.tables import leads, runs_summary, statistics_comparison
+from subjectdp.report.tables import leads, runs_summary, statistics_comparison, write_table_page
 from subjectdp.results.collect import FigureInputs
 
 TABLES: dict[str, Callable[[FigureInputs], pd.DataFrame]] = {

@@ -13,7 +13,7 @@ from jinja2 import Environment
 
 from subjectdp.figures.catalogue import caption
 from subjectdp.io.atomic import read_sealed
-from subjectdp.report.page import write_page
+from subjectdp.report.tables import write_page
 from subjectdp.report.targets import Verdict, verdict_counts
 from subjectdp.results.collect import read_frame
 from subjectdp.results.shown_runs import NO_IDS, dataset_name, in_order

@@ -1,10 +1,17 @@
-"""Tables: runs by setting, sampling at the papers' scale, SubjectRelease's lead over other sound algorithms."""
+"""Tables (runs by setting, sampling at the papers' scale, SubjectRelease's lead over other algorithms), and pages.
 
+Pages are made by one template, page.html: files that open without a server and ask for nothing.
+"""
+
+import base64
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from jinja2 import Environment
 
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
 from subjectdp.accounting.events import merged, recorded_loss
@@ -13,7 +20,9 @@ from subjectdp.config.run import settings_apart
 from subjectdp.data.partition import EQUAL, INHERENT
 from subjectdp.data.statistics import summary_table
 from subjectdp.errors import DataError, expected
+from subjectdp.io.atomic import write_text
 from subjectdp.plan.plan import TrustModel
+from subjectdp.results.collect import read_frame
 from subjectdp.results.select import are_private, guarantees, largest_of, mean_interval, paired_difference, sound_runs
 from subjectdp.results.shown_runs import datasets_in_order, in_order
 
@@ -182,3 +191,37 @@ def _row(runs: pd.DataFrame, name: str, reference: pd.Series) -> dict[str, objec
         "epsilon_own_subject": largest_of(part["epsilon_sound_subject"]),
         "subject_guarantee": guarantees(part),
     }
+
+
+TEMPLATE = Path(__file__).with_name("page.html")
+_TYPES = {".csv": "text/csv", ".svg": "image/svg+xml"}
+
+
+def write_table_page(source_csv: Path | str, target_html: Path | str, title: str) -> None:
+    """Writes a CSV as a sortable page that carries it; DataError for a CSV that is missing, empty or without rows."""
+    write_page(target_html, title, csv=Path(source_csv), tables=[("", "", read_frame(source_csv, ()))])
+
+
+def write_page(target: Path | str, title: str, **parts: Any) -> None:
+    """Writes page.html with its ``parts``; all text is escaped but captions."""
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"short": _short, "exact": _exact, "data_uri": data_uri}
+    write_text(target, environment.from_string(TEMPLATE.read_text()).render(title=title, **parts))
+
+
+def data_uri(path: Path) -> str:
+    """The content of a CSV or SVG file as a data URI; DataError if it is missing or empty."""
+    content = path.read_bytes() if path.is_file() else b""
+    if not content:
+        raise expected(str(path), "nothing", "a file with content", DataError)
+    return f"data:{_TYPES[path.suffix]};base64,{base64.b64encode(content).decode()}"
+
+
+def _short(value: float) -> str:
+    if math.isinf(value):
+        return "∞"
+    return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+
+
+def _exact(value: float) -> str:
+    return "Infinity" if math.isinf(value) else repr(float(value))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subjectdp.accounting.calibration import kept_folder
-from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.make_plan import plan_run
 from subjectdp.algorithms.base import RoundRule
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.fingerprint import fingerprint, training_stages

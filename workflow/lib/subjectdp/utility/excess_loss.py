@@ -1,9 +1,24 @@
-"""Excess loss of the papers' algorithms on a convex loss, measured with the engine that trains all models.
+"""Excess loss of the papers' algorithms on a convex loss, measured with the engine that trains all models, and bounds.
 
 The setting is section 4 of arXiv 2206.03617 v3: one silo, T steps of plain SGD from w_1 = 0; the mean of the iterates
 is scored. The clip norm is the Lipschitz constant of :class:`subjectdp.models.linear.Logistic`, so clipping changes
 nothing. Steps are not projected into the ball of parameters: the proofs need it only for the optimum. Each algorithm
-uses the learning rate that minimises its bound.
+uses the learning rate that minimises its bound. The bounds are that section's, on DP training with Lipschitz losses.
+
+| symbol | here |
+| --- | --- |
+| L | ``lipschitz``: Lipschitz constant of the loss, and the clip norm |
+| M | ``radius`` of the parameter space, which holds the start and the optimum |
+| η, T | ``learning_rate``, ``steps`` |
+| d, n | ``dimension`` of the model, ``items`` of the data set |
+| q, m | ``sampling_probability`` of an item, ``batch_size`` |
+| k | ``group``: items of a subject in a mini-batch (Lemma 4.7), expected items of a subject (Lemma 4.10) |
+| c₂ | ``constant`` of Abadi et al.'s Theorem 1, which no paper gives a number for |
+| σ | ``noise_std``: standard deviation of the noise on a step's gradient, in each coordinate |
+
+The paper lets σ be both the noise on the gradient (the term ησ²d of its Lemma 4.7) and the noise multiplier of the sum
+(equation 9), which differ by C/B. :func:`empirical_bound` takes the noise on the gradient, as its proof does. The
+functions named after theorems follow the printed statements (D-71). All losses are in nats.
 """
 
 from __future__ import annotations
@@ -11,7 +26,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +36,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.make_plan import plan_run
 from subjectdp.accounting.sound import typical_group_size
 from subjectdp.algorithms.registry import label
 from subjectdp.config.run import RunConfig, load_run
 from subjectdp.config.sections import PartitionConfig
-from subjectdp.data.catalogue import DATASETS
-from subjectdp.data.content import split_items
-from subjectdp.data.partition import Partition, partition_subjects
+from subjectdp.data.partition import Partition, partition_subjects, taken_and_split
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.errors import DataError, expected
 from subjectdp.io.atomic import write_frame
@@ -39,13 +52,91 @@ from subjectdp.training.device_data import DeviceDataset
 from subjectdp.training.federation import RunInputs, make_federation
 from subjectdp.training.records import StepLog
 from subjectdp.training.rounds import GlobalModel, run_round
-from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION, bounds
+from subjectdp.utility import EMPIRICAL, EXCESS_COLUMNS, POPULATION
 
 log = logging.getLogger(__name__)
 
 STEPS, SEEDS, RADIUS, POOL = 700, 3, 10.0, 4
 _CHUNK = 4096  # images at once
 _POINTS = 12  # numbers of steps at which the mean iterate is scored
+
+
+@dataclass(frozen=True)
+class Problem:
+    lipschitz: float
+    radius: float
+    dimension: int
+    items: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The training, its (ε, δ), and c₂ (``constant``)."""
+
+    learning_rate: float
+    steps: int
+    sampling_probability: float
+    epsilon: float
+    delta: float
+    constant: float
+
+
+def empirical_bound(problem: Problem, learning_rate: float, steps: int, noise_std: float, group: float = 1.0) -> float:
+    """Bound on E[L̂(w̄_T)] - min L̂: kM²/(2ηT) + ηL²/(2k) + ησ²d (proofs of Lemmas 4.7, k = 1, and 4.10).
+
+    w̄_T is the mean of the iterates w_1 = 0, ..., w_T of w ← w - (η/k)·(gradient of norm at most L) - η·noise. Holds
+    for 1 ≤ k ≤ 2, the noise term with a factor of 2 to spare.
+    """
+    drift = group * problem.radius**2 / (2 * learning_rate * steps)
+    gradient = learning_rate * problem.lipschitz**2 / (2 * group)
+    return drift + gradient + learning_rate * noise_std**2 * problem.dimension
+
+
+def best_learning_rate(problem: Problem, steps: int, noise_std: float) -> float:
+    """η that minimises :func:`empirical_bound` for k = 1: M / √(T (L² + 2σ²d))."""
+    moment = problem.lipschitz**2 + 2 * noise_std**2 * problem.dimension
+    return problem.radius / math.sqrt(steps * moment)
+
+
+def stability(problem: Problem, learning_rate: float, steps: int) -> float:
+    """Bound on the population loss minus the empirical loss: L²η(T+1)/n (Theorem 4.6)."""
+    return problem.lipschitz**2 * learning_rate * (steps + 1) / problem.items
+
+
+def item_noise(schedule: Schedule) -> float:
+    """The noise multiplier at item level, c₂ q √(T log(1/δ)) / ε (equation 9)."""
+    s = schedule
+    return s.constant * s.sampling_probability * math.sqrt(s.steps * math.log(1 / s.delta)) / s.epsilon
+
+
+def constant_of(noise_multiplier: float, schedule: Schedule) -> float:
+    """The c₂ for which equation 9 gives ``noise_multiplier``, whatever ``schedule.constant`` is."""
+    return noise_multiplier * schedule.constant / item_noise(schedule)
+
+
+def local_group_bound(problem: Problem, schedule: Schedule, group: float) -> float:
+    """Theorem 4.8, as printed: bound on LocalGroupDP's excess population loss.
+    M²/(2ηT) + ηL²/2 + ηd (c₂²k²q²/ε²) T log(k e^{(k-1)ε/k}/δ) + L²η(T+1)/n."""
+    s = schedule
+    log = math.log(group) + (group - 1) * s.epsilon / group - math.log(s.delta)
+    scale = (s.constant * group * s.sampling_probability / s.epsilon) ** 2
+    noise = s.learning_rate * problem.dimension * scale * s.steps * log
+    plain = empirical_bound(problem, s.learning_rate, s.steps, 0.0)
+    return plain + noise + stability(problem, s.learning_rate, s.steps)
+
+
+def user_bound(problem: Problem, schedule: Schedule, batch_size: float) -> float:
+    """Theorem 4.9, as printed, for UserLDP: Theorem 4.8 with the mini-batch as the group and q = 1."""
+    return local_group_bound(problem, replace(schedule, sampling_probability=1.0), batch_size)
+
+
+def higrad_bound(problem: Problem, schedule: Schedule, group: float) -> float:
+    """Theorem 4.11, as printed: bound on HiGradAvgDP's excess population loss.
+    (k²M² + η²TL²)/(2kηT) + ηd (c₂²k²q²/ε²) T log(1/δ) + L²η(T+1)/n."""
+    s = schedule
+    noise = s.learning_rate * problem.dimension * (group * item_noise(s)) ** 2
+    plain = empirical_bound(problem, s.learning_rate, s.steps, 0.0, group)
+    return plain + noise + stability(problem, s.learning_rate, s.steps)
 
 
 @dataclass(frozen=True)
@@ -59,18 +150,18 @@ class _SeedData:
     test_optimum: Optimum
 
     @property
-    def problem(self) -> bounds.Problem:
+    def problem(self) -> Problem:
         dimension = self.train[0].shape[1] * self.prepared.classes
-        return bounds.Problem(LIPSCHITZ, RADIUS, dimension, len(self.train[1]))
+        return Problem(LIPSCHITZ, RADIUS, dimension, len(self.train[1]))
 
 
 _ITEM_LEVEL = "local_item_dp"
-THEOREMS: dict[str, tuple[str, Callable[[bounds.Problem, bounds.Schedule, float], float] | None]] = {
+THEOREMS: dict[str, tuple[str, Callable[[Problem, Schedule, float], float] | None]] = {
     "fed_avg": ("no noise: the first two terms", None),
-    _ITEM_LEVEL: ("Theorem 4.8 with k = 1", bounds.local_group_bound),
-    "local_group_dp": ("Theorem 4.8", bounds.local_group_bound),
-    "user_ldp": ("Theorem 4.9", bounds.user_bound),
-    "higrad_avg_dp:v3": ("Theorem 4.11", bounds.higrad_bound),
+    _ITEM_LEVEL: ("Theorem 4.8 with k = 1", local_group_bound),
+    "local_group_dp": ("Theorem 4.8", local_group_bound),
+    "user_ldp": ("Theorem 4.9", user_bound),
+    "higrad_avg_dp:v3": ("Theorem 4.11", higrad_bound),
 }
 """The measured algorithms, ``name`` or ``name:variant``, and their theorems: words, and the bound with noise."""
 _GROUPS: dict[str, Callable[[_SeedData, PrivacyPlan], float]] = {  # k of a bound; 1 for others
@@ -110,7 +201,7 @@ def write_utility(
         data = _seed_data(RunConfig.model_validate({**config, "seed": seed}), prepared)
         item_level = plan_run(_run(data, _ITEM_LEVEL, steps, 1.0), data.partition)
         # c₂ for which equation 9 gives LocalItemDP's noise multiplier
-        constant = bounds.constant_of(item_level.silos[0].noise_multiplier, _schedule(item_level, 1.0, 1.0))
+        constant = constant_of(item_level.silos[0].noise_multiplier, _schedule(item_level, 1.0, 1.0))
         for name in THEOREMS:
             rows += _rows(data, name, _train(data, name, steps), constant)
             excess, bound = rows[-2]["excess"], rows[-2]["bound"]
@@ -121,10 +212,7 @@ def write_utility(
 
 
 def _seed_data(base: RunConfig, prepared: PreparedData) -> _SeedData:
-    data = base.data
-    kept = prepared if data.subjects is None else prepared.first_subjects(data.subjects)
-    fraction = DATASETS[kept.dataset].test_fraction if data.test_fraction is None else data.test_fraction
-    splits = split_items(kept, base.seed, fraction, data.validation_fraction)
+    kept, splits = taken_and_split(prepared, base)
     partition = partition_subjects(splits, kept.subject_ids, PartitionConfig(silos=1), base.seed)
     resident, model = DeviceDataset(kept, torch.device("cpu")), Logistic(kept.classes, kept.shape, POOL)
     train = _features(resident, model, partition.train_items)
@@ -173,7 +261,7 @@ def _train(data: _SeedData, name: str, steps: int) -> _Trained:
     if plan.clip_norm is not None:
         group = typical_group_size(plan.silos[0]) if plan.group_noise_multipliers else 1
         planned_noise = plan.noise_multiplier(0, group) * LIPSCHITZ / plan.silos[0].divisor
-    rate = bounds.best_learning_rate(data.problem, plan.rounds, planned_noise)
+    rate = best_learning_rate(data.problem, plan.rounds, planned_noise)
     run = _run(data, name, steps, rate)
     federation = make_federation(RunInputs(run, plan, data.prepared, data.partition), torch.device("cpu"))
     model, log, stds = GlobalModel(federation), StepLog(), list[float]()
@@ -203,9 +291,9 @@ def _mean_iterates(iterates: Iterable[Tensor], steps: int) -> dict[int, Tensor]:
     return means
 
 
-def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> bounds.Schedule:
+def _schedule(plan: PrivacyPlan, learning_rate: float, constant: float) -> Schedule:
     settings, probability = plan.settings, plan.silos[0].sampling_probability
-    return bounds.Schedule(learning_rate, plan.rounds, probability, settings.epsilon, settings.delta, constant)
+    return Schedule(learning_rate, plan.rounds, probability, settings.epsilon, settings.delta, constant)
 
 
 def _objectives(data: _SeedData, plan: PrivacyPlan) -> dict[str, tuple[Objective, Optimum, float]]:
@@ -229,9 +317,9 @@ def _rows(data: _SeedData, name: str, trained: _Trained, constant: float) -> lis
     for step, mean in trained.means.items():
         for quantity, (objective, optimum, at_start) in objectives.items():
             loss = objective.value(mean.view(classes, -1))
-            bound = bounds.empirical_bound(data.problem, rate, step, trained.noise_std)
+            bound = empirical_bound(data.problem, rate, step, trained.noise_std)
             if quantity == POPULATION:
-                bound += bounds.stability(data.problem, rate, step)
+                bound += stability(data.problem, rate, step)
             last = step == plan.rounds
             scores = {
                 "quantity": quantity,

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from subjectdp.accounting.plan_run import plan_run
+from subjectdp.accounting.make_plan import plan_run
 from subjectdp.accounting.sound import averaged_noise
 from subjectdp.algorithms.registry import label, mechanism
 from subjectdp.config.run import RunConfig, load_run

@@ -156,7 +156,8 @@ def test_schema(tmp_path: Path, capsys: Captured) -> None:
     said(capsys, "schema", "--check", "--folder", ROOT / "config")
 
 
-def test_an_audit_refutes_the_claim_of_v1_within_seconds_and_no_sound_plan(capsys: Captured) -> None:
+def test_an_audit_refutes_v1_and_no_sound_plan(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", time.process_time)  # of a core that other processes do not share
     lines = said(capsys, "audit", "higrad_avg_dp:v1", "--seconds", "4").splitlines()
     assert lines[0] == "1 attack on higrad_avg_dp:v1, about 4 s" and lines[2].endswith("refuted")
     assert float(lines[2].split()[-3]) > 4.0

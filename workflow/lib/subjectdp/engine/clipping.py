@@ -247,8 +247,7 @@ class ClippingEngine:
                 _zero_out(captured, clip.weights == 0.0, None)
             squares = [layer.squared_norms(clip.grouping) for layer in captured.values()]
             total_squares = summed(squares or [Squares(self.flat.vector.new_zeros(clip.grouping.count))])
-            norms, slack = total_squares.values.sqrt(), total_squares.slack
-            bounds = norms if slack is None else (total_squares.values + slack).sqrt_()
+            norms, bounds = total_squares.values.sqrt(), total_squares.bounds.sqrt()
             scales = clip_factors(bounds, clip.clip_norm, clip.factor)
             bad = ~torch.isfinite(bounds)
             scales.masked_fill_(bad, 0.0)

@@ -314,6 +314,16 @@ def test_many_short_steps_between_two_long_ones_that_cancel_are_clipped(layer: n
         assert longest(layer, inputs, shares * drawn[: layer(inputs).shape[2]]) <= 1.004
 
 
+def test_one_item_more_does_not_change_how_all_later_ones_are_rounded() -> None:
+    """Above 1,024 clip norms a float32 keeps no step of 5e-5, which moves one below: 1.1 C between two long sums."""
+    engine = ClippingEngine(FlatParameters(nn.Linear(1, 1, False)), 1, lambda out, wanted: (out * wanted).squeeze(1))
+    wanted = torch.cat([torch.full((1025, 1), 2.0), torch.full((1000, 1), -5e-5)])
+    with_one, without = (
+        engine.clipped_sum(torch.ones_like(each), each, 1.0)[0].double() for each in (wanted, wanted[1:])
+    )
+    assert float((with_one - without).abs()) <= 1.001
+
+
 @pytest.mark.parametrize("name", ["leaf_cnn", "head"])
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_an_item_that_is_not_finite_contributes_nothing(name: str, number: float) -> None:

@@ -90,7 +90,7 @@ def test_items_whose_long_parts_cancel_are_clipped_by_what_is_left(stride: int, 
     whole, _ = engine.clipped_sum(inputs, labels, float("inf"), groups=groups)
     bound = 1e-2 * float(whole.double().norm())
     clipped, _ = engine.clipped_sum(inputs, labels, bound, groups=groups)
-    assert 0.99 * bound < float(clipped.double().norm()) <= bound * (1 + 1e-6)
+    assert 0.97 * bound < float(clipped.double().norm()) <= bound * (1 + 1e-6)
 
 
 # --- softmax, errors and their norms ----------------------------------------------------------------------------------

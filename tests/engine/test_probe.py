@@ -204,6 +204,8 @@ def test_losses_that_draw_for_each_item_are_taken_and_wrong_ones_named() -> None
         sums(lambda out, wanted: (out, wanted))
     with pytest.raises(ConfigError, match="an instance of a loss, got 'CrossEntropyLoss'"):
         sums(nn.CrossEntropyLoss)
+    with pytest.raises(ConfigError, match="clip_norm to be above 1e-18"):  # 2 C were left of long items
+        subjectdp.clip_sum(nn.Linear(6, 3), inputs, targets, 1e-30)
 
 
 def spread(m: Any, x: Tensor) -> Tensor:

@@ -277,7 +277,7 @@ def clip_sum(
         module: any that treats items one by one; the sum is over the parameters that require a gradient.
         inputs: B items: a tensor, a tuple of the module's arguments, or a mapping of those by name.
         targets: of the items.
-        clip_norm: C > 0.
+        clip_norm: C > 1e-18.
         subjects: the subject of each item; None clips items.
         criterion: a loss of torch, or a function that returns losses (B,); None for cross-entropy.
 
@@ -286,11 +286,11 @@ def clip_sum(
 
     Raises:
         ModelError: a module or loss that mixes items (it is tried on a few at each call), or that the engine cannot do.
-        ConfigError: a clip norm that is not positive, or subjects of another number.
+        ConfigError: another clip norm, or subjects of another number.
         DataError: a subject that is missing.
     """
     if not (isinstance(clip_norm, float) and clip_norm == float("inf")):
-        clip_norm = number("clip_norm", clip_norm)
+        clip_norm = number("clip_norm", clip_norm, above=1e-18)  # factors below it may be no normal float32
     check_parameters(module)
     losses = ItemLosses(nn.CrossEntropyLoss() if criterion is None else criterion)
     if not (items := number_of(targets)):

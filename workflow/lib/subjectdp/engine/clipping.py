@@ -30,7 +30,7 @@ from subjectdp.engine.batches import (
     number_of,
     taken,
 )
-from subjectdp.engine.flat import Factor, FlatParameters, clip_factors, row_norms
+from subjectdp.engine.flat import Factor, FlatParameters, LongSum, clip_factors, row_norms
 from subjectdp.engine.layout import Layout, in_words, kept_alone, refuse_by_name, rule_of
 from subjectdp.engine.linear_models import OneLinear, without_backward
 from subjectdp.engine.rules import Captured, Coefficients, GenericRule, LayerRule, Squares, Sums, in_float32, summed
@@ -182,16 +182,16 @@ class ClippingEngine:
             numbers = group_numbers(groups, items)
             count = int(numbers.max()) + 1 if items else 0
             parts = group_parts(numbers, self.physical_batch_size)
-        total: Tensor | None = None
-        norms = self.flat.vector.new_zeros(count)
+        total, norms = LongSum(self.flat.vector), self.flat.vector.new_zeros(count)
         for part in parts:
             part_weights = None if weights is None else weights[part.items]
             bound = clip_norm[part.groups] if isinstance(clip_norm, Tensor) else clip_norm
             clip = Clip(part.grouping, bound, part_weights, factor, groups is not None)
             in_one_pass = part.grouping.runs[-1].size <= self.physical_batch_size
             add = self._add_clipped if in_one_pass else self._add_large_group
-            total, norms[part.groups] = add(taken(inputs, part.items), taken(labels, part.items), clip, total)
-        return torch.zeros_like(self.flat.vector) if total is None else total, norms
+            so_far, norms[part.groups] = add(taken(inputs, part.items), taken(labels, part.items), clip, total.part)
+            total.take(so_far)
+        return total.sum(), norms
 
     def gradient_sum(self, inputs: Inputs, labels: Any, weights: Tensor | None = None) -> Tensor:
         """Σ_i w_i g_i (P,), nothing clipped; ``weights`` (B,), None for all ones."""
@@ -247,8 +247,7 @@ class ClippingEngine:
                 _zero_out(captured, clip.weights == 0.0, None)
             squares = [layer.squared_norms(clip.grouping) for layer in captured.values()]
             total_squares = summed(squares or [Squares(self.flat.vector.new_zeros(clip.grouping.count))])
-            norms, slack = total_squares.values.sqrt(), total_squares.slack
-            bounds = norms if slack is None else (total_squares.values + slack).sqrt_()
+            norms, bounds = total_squares.values.sqrt(), total_squares.bounds.sqrt()
             scales = clip_factors(bounds, clip.clip_norm, clip.factor)
             bad = ~torch.isfinite(bounds)
             scales.masked_fill_(bad, 0.0)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from subjectdp.engine.batches import Grouping, Run
 from subjectdp.engine.flat import row_norms
 from subjectdp.engine.rules import (
-    SUM_ROUNDING,
     Coefficients,
     OwnForward,
     Squares,
@@ -78,7 +77,7 @@ class ConvolutionCaptured:
         if self.kept:
             self.inputs = self.delta = self.delta.new_empty(0)
         else:
-            squares.append(self._sum_s_rounding(rows, grouping))
+            squares.append(self._added_up(rows, grouping))
         return summed(squares)
 
     def _worth_keeping(self, groups: int, positions: int) -> bool:
@@ -87,12 +86,12 @@ class ConvolutionCaptured:
         made_of = self.inputs.numel() + self.delta.numel()
         return gradients <= max(_KEPT * made_of, min(_SMALL, _CHEAP * columns))
 
-    def _sum_s_rounding(self, rows: Tensor, grouping: Grouping) -> Squares:
-        """Slack for gradients that almost cancel, whose weighted sum is computed otherwise than their norms."""
+    def _added_up(self, rows: Tensor, grouping: Grouping) -> Squares:
+        """Of the weighted sum, which is computed otherwise than the norms."""
         kh, kw = self.module.kernel_size  # so many columns hold a number of the input
         longest = row_norms(rows.flatten(1)) * row_norms(self.inputs.permute(0, 2, 3, 1).flatten(1))
-        slack = group_sums(longest.unsqueeze(1), grouping).squeeze(1).square_().mul_(kh * kw * SUM_ROUNDING)
-        return Squares(torch.zeros_like(slack), slack)
+        added = group_sums(longest.unsqueeze(1), grouping).squeeze(1).square_().mul_(kh * kw)
+        return Squares(torch.zeros_like(added), added)
 
     def _one_channel(self, rows: Tensor, grouping: Grouping) -> Squares:
         (_, _, height, width), (kh, kw) = self.delta.shape, self.module.kernel_size
@@ -124,7 +123,7 @@ class ConvolutionCaptured:
                 squares.append(product_squares(grouped(rows, block), [columns.grouped(block)], 0.0))
             first += block.groups
         self.gradients = gradients.flatten(1) if self.kept else None
-        return joined(squares)
+        return Squares(joined(squares).values)  # the sum adds up other parts
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         if self.gradients is None:

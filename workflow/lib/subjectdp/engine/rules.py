@@ -6,7 +6,7 @@ per-item gradients. Any other layer goes through per-item vector-Jacobian produc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,32 +20,38 @@ from subjectdp.engine.batches import Grouping, Run
 from subjectdp.engine.flat import row_norms
 from subjectdp.errors import PrivacyError
 
-GRAM_ROUNDING = 2.0**-21
-"""Bound on the relative rounding error of a float32 inner product whose terms have similar size (measured: below 2^-22
-for 3,136 terms). A few large entries among thousands of small ones round worse, which matters where large parts cancel;
-every privacy report excludes what float32 loses in such contrived sums."""
+CANCELS = 2.0**-9
+"""Squared norms from float32 products below it, relative to the squared sums of the lengths that were added up, are
+computed again in float64. Short terms beside a long one are lost in inner products, up to 2^-16 of it. Positions that
+point anywhere cancel so far from 512 of them on."""
 
-SUM_ROUNDING = 2.0**-28
-"""Slack of a norm that is exact, relative to the squared lengths of what was added up: the weighted sum adds up larger
-parts, which round. What cancels below 2^-14 of it counts as longer than it is, so that no sum exceeds C by 1/500."""
+SUM_ROUNDING = 2.0**-18
+"""The least that a squared norm counts for, relative to the same: the weighted sum adds up the parts, and rounds by up
+to 2^-17 of their lengths. Positions that point anywhere cancel so far from 262,144 of them on."""
 
 _LOST = 2.0**-100  # more than a square loses below the least float32, where a large factor may follow
 _NARROW = 32  # a product with fewer columns is computed as its transpose, 10 times as fast (8,000 x 8 by MKL)
 _FEW_STEPS = 32  # positions whose products cost next to nothing beside the layer's own, in float64 too
 _EXACT_FLOATS = 1 << 18  # in float64 at once
+_IN_A_LINE = 512  # numbers that are added up one after another: each is rounded as the sum so far is
 _DIRECT_FLOATS = 1 << 21  # gradients of groups that are formed at once, where they are formed at all
 
 
 @dataclass(frozen=True)
 class Squares:
-    """Squared norms of the gradients of a part's groups, and bounds on how far rounding may have lowered them.
+    """Squared norms of the gradients of a part's groups, and what the rounding of their weighted sum depends on.
 
-    A product form can cancel: its rounding error is a fraction of large gradients of a group that add up to almost 0.
-    Clipping adds ``slack`` to the squared norm.
+    Where it adds up the parts of a group's gradient, and not the gradient itself, parts that add up to almost 0 leave a
+    fraction of their lengths.
     """
 
     values: Tensor  # (groups,)
-    slack: Tensor | None = None  # (groups,), at least 0; None for relative errors only
+    added: Tensor | None = None  # (groups,) squared sums of the lengths that the weighted sum adds up; None: no parts
+
+    @property
+    def bounds(self) -> Tensor:
+        """(groups,) what the squared norms count for in clipping."""
+        return self.values if self.added is None else torch.maximum(self.values, self.added * SUM_ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,9 @@ class Sums:
 
     def add_product(self, name: str, left: Tensor, right: Tensor) -> None:
         """Adds the matrix product ``left`` (n, k) · ``right`` (k, m)."""
-        if right.shape[1] < _NARROW:
+        if 1 in (len(left), right.shape[1]) and len(right) > _IN_A_LINE:
+            self.add(name, (left.t() * right).sum(0))
+        elif right.shape[1] < _NARROW:
             self.add(name, torch.mm(right.t(), left.t()).t())
         else:
             self._views[name].addmm_(left, right, beta=0.0 if self._first(name) else 1.0)
@@ -193,24 +201,45 @@ def product_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Squares
     """
     steps, d_out, d_in = delta.shape[1], delta.shape[2], sum(x.shape[2] for x in inputs)
     if steps * (d_in + d_out) >= d_in * d_out:
-        return Squares(_direct_squares(delta, inputs, ones), _added_up(delta, inputs, ones).mul_(SUM_ROUNDING))
-    exact = steps <= _FEW_STEPS
-    at_once = max(1, _EXACT_FLOATS // (steps * (d_in + d_out)))
-    if exact and len(delta) > at_once:
-        parts = [slice(start, start + at_once) for start in range(0, len(delta), at_once)]
-        return joined([product_squares(delta[part], [x[part] for x in inputs], ones) for part in parts])
-    if exact:
-        delta, inputs = delta.double(), [x.double() for x in inputs]
-    products = _gram(*inputs)
-    if ones:
-        products.add_(ones)
-    products.mul_(_gram(delta))
-    largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
-    slack = largest.mul_(SUM_ROUNDING if exact else GRAM_ROUNDING)
-    return Squares(products.sum((1, 2)).clamp_min_(0.0).float(), slack.float())
+        return Squares(_direct_squares(delta, inputs, ones), _added_up(delta, inputs, ones))
+
+    def squares(delta: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        products = gram(*inputs)
+        if ones:
+            products.add_(ones)
+        products.mul_(gram(delta))
+        lengths = products.diagonal(dim1=1, dim2=2).sqrt()
+        return products.sum((1, 2)), lengths.sum(1).square_()
+
+    return precise(squares, delta, *inputs)
 
 
-def _gram(*parts: Tensor) -> Tensor:
+def precise(squares: Callable[..., tuple[Tensor, Tensor]], *given: Tensor) -> Squares:
+    """Squares of n groups, of which ``given`` are (n, T, ...): in float64 for few positions, and where these cancel.
+
+    ``squares`` gives values and what is added up, of tensors like those given.
+    """
+    if max(each.shape[1] for each in given) <= _FEW_STEPS:
+        values, added = _in_float64(squares, given)
+    else:
+        values, added = squares(*given)
+        cancelling = (values < added * CANCELS).nonzero().flatten()
+        if len(cancelling):
+            values[cancelling], _ = _in_float64(squares, [each[cancelling] for each in given])
+    return Squares(values.clamp_min_(0.0), added)
+
+
+def _in_float64(squares: Callable[..., tuple[Tensor, Tensor]], given: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    at_once = max(1, _EXACT_FLOATS // sum(each[0].numel() for each in given))
+    found = []
+    for start in range(0, len(given[0]), at_once):
+        part = (each[start : start + at_once] for each in given)
+        found.append(squares(*(each.double() if each.is_floating_point() else each for each in part)))
+    values, added = (torch.cat(each).to(given[-1].dtype) for each in zip(*found, strict=True))
+    return values, added
+
+
+def gram(*parts: Tensor) -> Tensor:
     """(n, T, T) inner products of rows of (n, T, d_k) parts, the squares larger by what those of tiny numbers lose."""
     products = torch.bmm(parts[0], parts[0].transpose(1, 2))
     for x in parts[1:]:
@@ -226,8 +255,15 @@ def _direct_squares(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:
         at_once = max(1, _DIRECT_FLOATS // (d_out * x.shape[2]))
         for start in range(0, count, at_once):
             part = slice(start, start + at_once)
-            total[part] += squared_rows(torch.bmm(delta[part].transpose(1, 2), x[part]).flatten(1))
+            total[part] += squared_rows(_added_products(delta[part], x[part]))
     return total
+
+
+def _added_products(delta: Tensor, x: Tensor) -> Tensor:
+    """(n, d_out·d_in) of (n, T, d_out) and (n, T, d_in); as ``add_product`` does it."""
+    if 1 in (delta.shape[2], x.shape[2]) and x.shape[1] > _IN_A_LINE:
+        return (delta * x).sum(1)
+    return torch.bmm(delta.transpose(1, 2), x).flatten(1)
 
 
 def _added_up(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:
@@ -238,20 +274,21 @@ def _added_up(delta: Tensor, inputs: list[Tensor], ones: float) -> Tensor:
 
 def joined(parts: list[Squares]) -> Squares:
     """The squares of several runs, one after another."""
-    if len(parts) == 1:
-        return parts[0]
-    slack = None
-    if any(part.slack is not None for part in parts):
-        slack = torch.cat([torch.zeros_like(p.values) if p.slack is None else p.slack for p in parts])
-    return Squares(torch.cat([part.values for part in parts]), slack)
+    return parts[0] if len(parts) == 1 else Squares(*_each(torch.cat, parts))
 
 
 def summed(parts: list[Squares]) -> Squares:
     """The squares of several parameters of the same groups, added up."""
-    if len(parts) == 1:
-        return parts[0]
-    slacks = [part.slack for part in parts if part.slack is not None]
-    return Squares(torch.stack([part.values for part in parts]).sum(0), torch.stack(slacks).sum(0) if slacks else None)
+    return parts[0] if len(parts) == 1 else Squares(*_each(lambda found: torch.stack(found).sum(0), parts))
+
+
+def _each(together: Callable[[list[Tensor]], Tensor], parts: list[Squares]) -> Iterator[Any]:
+    for name in ("values", "added"):
+        found = [getattr(part, name) for part in parts]
+        if all(each is None for each in found):
+            yield None
+        else:
+            yield together([torch.zeros_like(p.values) if f is None else f for p, f in zip(parts, found, strict=True)])
 
 
 class LinearRule(OwnForward):
@@ -314,26 +351,43 @@ class EmbeddingCaptured:
         return joined([self._of_run(run) for run in grouping.runs])
 
     def _of_run(self, run: Run) -> Squares:
-        indices, delta = grouped(self.indices, run), grouped(self.delta, run)
-        count, steps, width = delta.shape
-        if steps == 1:  # one row of the table
-            return Squares(squared_rows(delta[:, 0]))
-        if self.rows <= 4 * steps:  # a small table: each group's gradient fits
-            offsets = torch.arange(count, device=delta.device).unsqueeze(1) * self.rows
-            table = delta.new_zeros(count * self.rows, width)
-            table.index_add_(0, (indices + offsets).flatten(), delta.flatten(0, 1))
-            added_up = delta.norm(dim=2).sum(1).square_()
-            return Squares(squared_rows(table.view(count, -1)), added_up.mul_(SUM_ROUNDING))
-        products = torch.bmm(delta, delta.transpose(1, 2)).mul_(indices.unsqueeze(2) == indices.unsqueeze(1))
-        largest = products.diagonal(dim1=1, dim2=2).sqrt().sum(1).square_()
-        return Squares(products.sum((1, 2)).clamp_min_(0.0), largest.mul_(GRAM_ROUNDING))
+        return table_squares(grouped(self.indices, run), grouped(self.delta, run), self.rows)
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         self.delta = zeroed(self.delta, items)
 
     def add_weighted_sum(self, coefficients: Coefficients, into: Sums) -> None:
         scaled = self.delta * coefficients.items.view(-1, 1, 1)
-        into["weight"].index_add_(0, self.indices.flatten(), scaled.flatten(0, 1))
+        add_rows(into["weight"], self.indices.flatten(), scaled.flatten(0, 1))
+
+
+def table_squares(indices: Tensor, delta: Tensor, rows: int) -> Squares:
+    """Squared norms of n gradients of a table, whose row ``indices`` (n, T) say gets ``delta`` (n, T, E) added."""
+    count, steps, width = delta.shape
+    if steps == 1:  # one row of the table
+        return Squares(squared_rows(delta[:, 0]))
+    if rows <= 4 * steps:  # a small table: each group's gradient fits
+        offsets = torch.arange(count, device=delta.device).unsqueeze(1) * rows
+        table = delta.new_zeros(count * rows, width)
+        add_rows(table, (indices + offsets).flatten(), delta.flatten(0, 1))
+        return Squares(squared_rows(table.view(count, -1)), delta.norm(dim=2).sum(1).square_())
+
+    def squares(indices: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        products, same = gram(delta), indices.unsqueeze(2) == indices.unsqueeze(1)
+        lengths = products.diagonal(dim1=1, dim2=2).sqrt()
+        return products.mul_(same).sum((1, 2)), (same * lengths.unsqueeze(1)).sum(2).mul_(lengths).sum(1)
+
+    return precise(squares, indices, delta)
+
+
+def add_rows(table: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Adds ``values`` (n, width) to rows (n,) of a table; those of a row that comes often not one after another."""
+    counts = torch.bincount(rows) if len(rows) > _IN_A_LINE else rows[:0]
+    often = (counts > _IN_A_LINE).nonzero().flatten().tolist()
+    before = table[often]
+    table.index_add_(0, rows, values)
+    for row, old in zip(often, before, strict=True):
+        table[row] = values[rows == row].sum(0).add_(old)
 
 
 @dataclass
@@ -347,13 +401,15 @@ class TiedCaptured:
         return joined([self._of_run(run) for run in grouping.runs])
 
     def _of_run(self, run: Run) -> Squares:
-        inputs, delta = grouped(self.linear.inputs, run), grouped(self.linear.delta, run)
-        rows, own = grouped(self.table.indices, run), grouped(self.table.delta, run)
+        given = self.table.indices, self.linear.inputs, self.linear.delta, self.table.delta
+        return precise(self._squares, *(grouped(each, run) for each in given))
+
+    def _squares(self, rows: Tensor, inputs: Tensor, delta: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
         read = delta.gather(2, rows.unsqueeze(1).expand(-1, delta.shape[1], -1))
         cross = read.mul_(torch.bmm(inputs, own.transpose(1, 2))).sum((1, 2))
-        both = summed([product_squares(delta, [inputs], 0.0), self.table.squared_norms(Grouping((run,)))])
-        longest = (delta.norm(dim=2) * inputs.norm(dim=2)).sum(1) + own.norm(dim=2).sum(1)
-        return Squares((both.values + 2 * cross).clamp_min_(0.0), longest.square_().mul_(2 * GRAM_ROUNDING))
+        both = product_squares(delta, [inputs], 0.0).values + table_squares(rows, own, self.table.rows).values
+        lengths = (delta.norm(dim=2) * inputs.norm(dim=2)).sum(1) + own.norm(dim=2).sum(1)
+        return both + 2 * cross, lengths.square_()
 
     def zero_out(self, items: Tensor, groups: Tensor | None) -> None:
         self.linear.zero_out(items, groups)

@@ -17,7 +17,7 @@ from torch.func import functional_call, grad, vmap
 from subjectdp.algorithms.base import Batch
 from subjectdp.engine.batches import of_items
 from subjectdp.engine.clipping import ClippingEngine
-from subjectdp.engine.flat import Factor, clip_factors, row_norms
+from subjectdp.engine.flat import Factor, LongSum, clip_factors, row_norms
 from subjectdp.engine.probe import check_batch, is_larger
 from subjectdp.errors import PrivacyError, expected
 from subjectdp.noise.gaussian import add_gaussian, add_secure_gaussian
@@ -218,16 +218,17 @@ def subject_update_sum(
     """
     engine, device = federation.engine, clip_norms.device
     theta = engine.flat.vector.clone()
-    total, norms = torch.zeros_like(theta), torch.zeros_like(clip_norms)
+    total, norms = LongSum(theta), torch.zeros_like(clip_norms)
     for subjects, items, counted in _chunks(engine, groups):
         subjects, items = subjects.to(device), items.to(device)
         models = theta.repeat(len(subjects), 1)
         _train(federation, models, batch, items, weights[items] * counted.to(device))
         updates = models.sub_(theta)
         norms[subjects] = row_norms(updates)
-        total.add_(_clipped(updates, norms[subjects], clip_norms[subjects]).sum(0))
+        clipped = _clipped(updates, norms[subjects], clip_norms[subjects]).sum(0)
+        total.take(clipped if total.part is None else total.part.add_(clipped))
     engine.flat.load(theta)
-    return total, norms
+    return total.sum(), norms
 
 
 def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -238,9 +238,7 @@ def test_what_stands_for_no_one_subject_is_no_row(source: Any, told: str) -> Non
         ("", "", np.zeros((0, 3), int), "each name"),
     ],
 )
-def test_counts_by_hand_are_checked_before_they_are_accounted_for(
-    subjects: Any, silos: Any, rows: Any, told: str
-) -> None:
+def test_counts_by_hand_are_checked_before_they_are_accounted(subjects: Any, silos: Any, rows: Any, told: str) -> None:
     with pytest.raises(DataError, match=told):
         as_counts(Counts(tuple(subjects), tuple(silos), np.array(rows)))
 

@@ -309,9 +309,8 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
 
 
 def test_an_epsilon_can_be_read_off_the_axis_without_a_claim(tmp_path: Path) -> None:
-    axes = axes_of(
-        build_figure("accuracy_privacy", collected(tmp_path, [sound("subject_release", 0), sound("fed_avg", 0)]))
-    )
+    runs = [sound("subject_release", 0), sound("fed_avg", 0)]
+    axes = axes_of(build_figure("accuracy_privacy", collected(tmp_path, runs)))
     assert min(axes.get_xticks()) == 4.0
 
 

@@ -41,6 +41,7 @@ def test_statements_are_json_and_complete_and_those_of_a_forecast(mechanism: Mec
     statements = privacy_statements(made)
     assert json.loads(json.dumps(statements, allow_nan=False)) == statements
     assert statements["as_published"]["guarantee"] is False
+    assert (statements["as_published"]["claim"] == "no privacy is claimed") is (mechanism is plans.FED_AVG)
     assert {"item", "subject_one_silo", "subject"} <= set(statements["sound"])
     for record in statements["sound"].values():
         assert set(record) >= KEYS
@@ -94,9 +95,9 @@ def test_an_epsilon_on_a_bound_that_was_read_from_data_is_conditional(enforced: 
     assert found == {"item": True, "subject_one_silo": guarantee, "subject": guarantee}
     assert report_text(made, statements).count("CONDITIONAL") == (0 if enforced else 2)
     read = replace(plan(plans.LOCAL_ITEM, 12.0, silos=3, rounds=2, enforced=enforced), silos_bounded=False)
-    rests = [
-        line.partition("CONDITIONAL: ")[2] for line in text_of(read).splitlines() if line.startswith("  one subject")
-    ]
+    text = text_of(read)
+    rests = [line.partition("CONDITIONAL: ")[2] for line in text.splitlines() if line.startswith("  one subject")]
+    assert [each.count("silos of a subject was read from") for each in (text_of(made), text)] == [0, 1]
     cap = [] if enforced else ["no cap is enforced"]
     assert rests == [", ".join(cap), ", ".join([*cap, "no bound on silos"])], "at one silo, and at all of them"
     release = privacy_statements(plan(plans.RELEASE, 9.0, sampling=SUBJECTS, q=1.0, enforced=False), over_rounds=False)
@@ -109,7 +110,7 @@ def test_what_is_not_covered_is_said() -> None:
     text = text_of(plan(sound(plans.HIGRAD_V3), 12.0))
     for words in ("other runs on these data", "the seed stays secret", "recorded beside the model without noise"):
         assert words in text
-    assert "number of subjects at each silo that the plan" in text  # the divisor is made from it
+    assert "number of subjects at each silo that the plan" in text and "noise is counted" not in text
     assert "number of subjects at each silo" not in text_of(plan(sound(plans.LOCAL_GROUP), 12.0))
 
 
@@ -234,13 +235,9 @@ def test_card_says_what_is_clipped_noised_and_capped() -> None:
     assert "multiplier 2 by the largest group of the mini-batch (data), in every local step" in grouped
     fixed = text_of(plan(plans.LOCAL_ITEM, 3.0, rounds=2, sampling=plans.FIXED))
     assert "batch size fixed" in fixed and "batches of fixed size B without replacement" in fixed
-    for mechanism, where in (
-        (sound(plans.CENTRAL), "sum over silos"),
-        (plans.CENTRAL, "silo's average, after the division"),
-    ):
-        central = text_of(
-            make_plan(mechanism, facts(silos=2), settings(mode=mechanism.mode, noise_multiplier=20.0, rounds=2))
-        )
+    for mechanism, where in ((sound(plans.CENTRAL), "sum over silos"), (plans.CENTRAL, "silo's average, after the")):
+        chosen = settings(mode=mechanism.mode, noise_multiplier=20.0, rounds=2)
+        central = text_of(make_plan(mechanism, facts(silos=2), chosen))
         assert where in central
         assert "silos are honest: they clip as planned" in central
 

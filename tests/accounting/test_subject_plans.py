@@ -123,7 +123,7 @@ def test_the_noise_of_silos_that_tell_it_does_not_count(
     if joint.get("own_noise_only"):
         assert "own noise is counted" in card and "every noisy step of every silo" in card
     else:
-        assert f"the noise of {counted} silos stays secret" in card
+        assert f"the noise of {counted} silos stays secret" in card and "added before they are divided" in card
         assert "the sum over the silos of each round" in card
 
 

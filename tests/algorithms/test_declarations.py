@@ -47,9 +47,7 @@ def test_what_the_algorithms_declare(name: str, variant: str | None, stated: Mec
         assert facts_of(mechanism(name, variant, AccountingMode.AS_PUBLISHED)) == facts_of(stated)
 
 
-CASES = [
-    (name, variant, mode) for name in ALGORITHMS for variant in algorithm(name).variants for mode in AccountingMode
-]
+CASES = [(n, variant, mode) for n in ALGORITHMS for variant in algorithm(n).variants for mode in AccountingMode]
 
 
 @pytest.mark.parametrize(("name", "variant", "mode"), CASES)

@@ -118,9 +118,8 @@ def test_what_was_read_from_the_data_is_said() -> None:
 def test_what_is_refused(algorithm: str, changes: dict[str, Any], noise: Any, message: str, error: Any) -> None:
     with pytest.raises(error, match=message) as refused:
         subjectdp.account(algorithm, FEW, replace(CAPPED, **changes), noise)
-    assert not any(
-        key in str(refused.value) for key in ("training.", "partition.", "privacy.noise", ".name", "own_noise")
-    )
+    keys = ("training.", "partition.", "privacy.noise", ".name", "own_noise")
+    assert not any(key in str(refused.value) for key in keys)
 
 
 def test_other_kinds_are_refused() -> None:

@@ -210,10 +210,9 @@ def test_a_series_is_read_by_the_names_of_its_index() -> None:
         ([{"ann", "n", 3}], "row 1: expected subject, silo, items"),
         ({"subject": "ann", "silo": "nnn", "items": [1, 2, 3]}, "equally long, one of each name"),
         ({"subject": np.array("ann"), "silo": ["n"], "items": [3]}, "equally long, one of each name"),
-        (
-            pd.DataFrame([["ann", "ben", "n", 3]] * 2, columns=["subject", "subject", "silo", "items"]),
-            "one of each name",
-        ),
+        (pd.DataFrame([["a", "b", "n", 3]] * 2, columns=["subject", "subject", "silo", "items"]), "one of each name"),
+        (pd.DataFrame({"subject": ["ann", None], "silo": ["n", "s"], "items": [3, 4]}), "row 2: expected a subject"),
+        (pd.DataFrame({"subject": ["a", "b"], "silo": [None, "s"], "items": [3, 4]}), "row 1: expected a silo"),
     ],
 )
 def test_what_stands_for_no_one_subject_is_no_row(source: Any, told: str) -> None:
@@ -238,9 +237,7 @@ def test_what_stands_for_no_one_subject_is_no_row(source: Any, told: str) -> Non
         ("", "", np.zeros((0, 3), int), "each name"),
     ],
 )
-def test_counts_by_hand_are_checked_before_they_are_accounted_for(
-    subjects: Any, silos: Any, rows: Any, told: str
-) -> None:
+def test_counts_by_hand_are_checked_before_they_are_accounted(subjects: Any, silos: Any, rows: Any, told: str) -> None:
     with pytest.raises(DataError, match=told):
         as_counts(Counts(tuple(subjects), tuple(silos), np.array(rows)))
 

@@ -1542,9 +1542,7 @@ def test_outputs_and_parameters_that_torch_does_not_see_are_named() -> None:
 
 def padded(items: list[Any]) -> Any:
     """To the longest, as a mapping in the batch."""
-    symbols, labels = (
-        nn.utils.rnn.pad_sequence([item[i] for item in items], True, fill) for i, fill in ((0, 0), (1, -1))
-    )
+    symbols, labels = (nn.utils.rnn.pad_sequence([x[i] for x in items], True, fill) for i, fill in ((0, 0), (1, -1)))
     return UserDict(symbols=symbols), labels
 
 
@@ -1579,9 +1577,7 @@ def test_what_torch_keeps_of_a_recurrent_layer_is_not_what_the_loop_changed() ->
     )
     for inputs, targets in loop.loader.take(2):
         loop.module.eval()
-        torch.func.functional_call(
-            loop.module, {name: each.clone() for name, each in loop.module.named_parameters()}, inputs
-        )
+        torch.func.functional_call(loop.module, {n: p.clone() for n, p in loop.module.named_parameters()}, inputs)
         loop.module.train()
         loop.module._current_step = f"step {loop.engine.steps}"  # as a trainer says where it is
         loop.loss(loop.private(inputs), targets).backward()

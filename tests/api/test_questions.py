@@ -55,6 +55,7 @@ def test_a_person_has_the_epsilon_of_a_federation_of_such_people() -> None:
     with pytest.raises(ConfigError, match="items to be from 1 to 8, the cap"):
         subjectdp.epsilon_of_a_person(plan, 9, 1)
     uncapped = subjectdp.account("local_item_dp", COUNTS, SCHEDULE, 5.0).plan
+    assert subjectdp.epsilon_of_a_person(uncapped, 80, 1) > 1.5 * subjectdp.epsilon_of_a_person(uncapped, 40, 1)
     with pytest.raises(ConfigError, match="items to be a whole number from 1 on"):
         subjectdp.epsilon_of_a_person(uncapped, 0, 1)
     with pytest.raises(ConfigError, match="silos to be from 1 to 2"):

@@ -242,6 +242,7 @@ def test_a_saved_state_goes_on_with_new_noise() -> None:
     one = vector(first.module)
     first.load_state_dict(state)
     assert first.steps == 2, "what was released stays counted"
+    assert first._federation.seed.bit_length() > 200, "as secret as the 256 bits before"
     first.round()
     assert not torch.allclose(vector(first.module), one, atol=1e-3), "the noise of no round comes twice"
     second.load_state_dict(state)

@@ -107,9 +107,7 @@ def test_a_column_of_one_number_has_a_range(tmp_path: Path, capsys: Captured, nu
     assert least <= number < largest
 
 
-def test_people_whose_names_differ_in_capitals_are_told_before_a_scenario_is_written(
-    tmp_path: Path, capsys: Captured
-) -> None:
+def test_people_whose_names_differ_in_capitals_are_told_before_it_is_written(tmp_path: Path, capsys: Captured) -> None:
     rows = {"patient": ["Ann", "ann", "ben", "ben"], "ill": [0, 1, 0, 1], "age": [20, 30, 40, 50]}
     pd.DataFrame(rows).to_csv(tmp_path / "visits.csv", index=False)
     code, _, error = run(capsys, "init", tmp_path / "visits.csv", "--label", "ill", "--subject", "patient")

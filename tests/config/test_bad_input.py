@@ -240,9 +240,7 @@ CASES: list[tuple[str, str, int | None, list[str]]] = [
 
 
 @pytest.mark.parametrize(("text", "line", "fragments"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_a_file_is_refused_with_line_and_right_form(
-    tmp_path: Path, text: str, line: int | None, fragments: list[str]
-) -> None:
+def test_a_file_is_refused_with_line_and_fix(tmp_path: Path, text: str, line: int | None, fragments: list[str]) -> None:
     """Files as people write them at first, before anything runs."""
     file = tmp_path / "mine.yaml"
     file.write_text(f"name: x\n{text}\n")

@@ -172,9 +172,7 @@ def test_cells_of_parquet_that_are_no_numbers_are_refused(tmp_path: Path, cells:
 
 @pytest.mark.parametrize("role", ["label", "subject", "silo"])
 @pytest.mark.parametrize(("cell", "problem"), [([1, 2], "text or a number, got lists"), (b"\xff", "holds bytes")])
-def test_columns_of_parquet_that_name_nothing_are_refused(
-    tmp_path: Path, role: str, cell: object, problem: str
-) -> None:
+def test_columns_of_parquet_without_names_are_refused(tmp_path: Path, role: str, cell: object, problem: str) -> None:
     columns = {"label": ["a", "b"] * 3, "subject": list("xxyyzz"), "silo": list("ststst"), "x": range(6)}
     pd.DataFrame({**columns, role: [cell] * 6}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match=rf"{role}.*{problem}"):

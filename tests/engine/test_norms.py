@@ -13,6 +13,7 @@ from algorithms import tiny
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters, row_norms
 from subjectdp.engine.linear_models import errors_and_norms, softmax_columns
+from subjectdp.engine.rules import Squares, joined, product_squares
 from subjectdp.plan.plan import AccountingMode
 from subjectdp.training.silo_step import _clipped
 
@@ -42,6 +43,14 @@ def test_rows_of_no_length_no_rows_and_what_is_not_finite() -> None:
     rows = torch.ones(3, 1000)
     rows[0, 999], rows[1, 3] = float("inf"), float("nan")
     assert torch.isfinite(row_norms(rows)).tolist() == [False, False, True]
+
+
+def test_squares_of_a_large_mini_batch_are_those_of_each_item() -> None:
+    delta, inputs = torch.randn(2, 8000, 2, 20, generator=torch.Generator().manual_seed(1))
+    exact = torch.einsum("nto,nti->noi", delta.double(), inputs.double()).square().sum((1, 2))
+    found = joined([Squares(torch.ones(1)), product_squares(delta, [inputs], 0.0)])
+    assert torch.allclose(found.values[1:].double(), exact, rtol=1e-6)
+    assert found.slack is not None and found.slack.count_nonzero() == 8000
 
 
 @pytest.mark.parametrize("long", [8, 16, 32])

@@ -89,9 +89,7 @@ def test_killed_between_ledger_and_release_the_same_request_is_answered_and_no_o
     assert again.refuses(world.request(), "is gone")
 
 
-def test_what_was_kept_before_a_kill_and_sent_after_it_is_not_made_anew(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_before_a_kill_and_sent_after_is_not_new(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     silo, write = world.silo(), Budget.write
 
     def killed(budget: Budget, record: RunRecord, more: Any) -> None:

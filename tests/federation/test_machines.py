@@ -227,9 +227,7 @@ def started_again(at: Machines, silo: int) -> float:
     return time.monotonic() - begun
 
 
-def test_killed_in_a_round_a_silo_comes_back_and_neither_loses_nor_doubles_budget(
-    first: Machines, tmp_path: Path
-) -> None:
+def test_killed_in_a_round_a_silo_comes_back_and_no_budget_is_lost_or_doubled(first: Machines, tmp_path: Path) -> None:
     world = other_world(first, tmp_path, "subject_release", training={"rounds": 4})
     flwr = first.flwr("run", str(APP), "here", "--run-config", f'federation="{world.server}"')
     assert "Successfully started run" in flwr

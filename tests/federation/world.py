@@ -77,10 +77,8 @@ def leaf_texts() -> list[str]:
             images = content.features[part].reshape(-1, 28 * 28) / 255
             users[silo % SILOS][subject] = {"x": images.tolist(), "y": content.labels[part].tolist()}
     counts = [[len(user["y"]) for user in held.values()] for held in users]
-    contents = (
-        {"users": list(held), "num_samples": n, "user_data": held} for held, n in zip(users, counts, strict=True)
-    )
-    return [json.dumps(each) for each in contents]
+    files = zip(users, counts, strict=True)
+    return [json.dumps({"users": list(held), "num_samples": n, "user_data": held}) for held, n in files]
 
 
 @dataclass

@@ -309,9 +309,8 @@ def test_a_conditional_epsilon_is_marked(tmp_path: Path) -> None:
 
 
 def test_an_epsilon_can_be_read_off_the_axis_without_a_claim(tmp_path: Path) -> None:
-    axes = axes_of(
-        build_figure("accuracy_privacy", collected(tmp_path, [sound("subject_release", 0), sound("fed_avg", 0)]))
-    )
+    runs = [sound("subject_release", 0), sound("fed_avg", 0)]
+    axes = axes_of(build_figure("accuracy_privacy", collected(tmp_path, runs)))
     assert min(axes.get_xticks()) == 4.0
 
 
@@ -404,9 +403,7 @@ def test_the_joint_papers_figure_1_has_standard_errors_and_the_best_round(made: 
 
 
 def test_the_epsilon_that_holds_is_the_largest_over_the_seeds(made: Made, tmp_path: Path) -> None:
-    bits = [
-        Fake("joint_noise", seed=seed, mode="sound", local_steps=1, changes=joint(noise="skellam")) for seed in (0, 1)
-    ]
+    bits = [Fake("joint_noise", seed=n, mode="sound", local_steps=1, changes=joint(noise="skellam")) for n in (0, 1)]
     for name, inputs in (("joint_figure3", made("joint_figure3")), ("joint_noise", collected(tmp_path, bits))):
         runs = inputs.read_runs()
         uneven = replace(inputs, runs=tmp_path / f"{name}.parquet")

@@ -15,10 +15,7 @@ import pytest
 from subjectdp.io import loaded_jobs as jobs_module
 from subjectdp.io.loaded_jobs import loaded_jobs
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="needs sockets that keep messages apart"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="needs SOCK_SEQPACKET")]
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 OWN = (sys.executable, os.path.realpath(jobs_module.__file__))
 Jobs = tuple[dict[str, str], int]

@@ -99,8 +99,6 @@ def subjects_of_round(subjects: int, probability: float, seed: int, round_: int,
     ``place``: silo and step, if each draws its own coins."""
     if not 0.0 < probability <= 1.0:
         raise expected("sampling probability of subjects", probability, "in (0, 1]", PrivacyError)
-    if probability == 1.0:
-        return np.ones(subjects, np.bool_)
     return numpy_generator(seed, Purpose.SUBJECT_SAMPLING, round_, *place).random(subjects) < probability
 
 

@@ -269,8 +269,7 @@ def _moved(clipping: Clipping, sampling: SamplingMethod, unit: PrivacyUnit, j: i
     if clipping is Clipping.PER_BATCH:
         return 2.0
     fixed = sampling is SamplingMethod.FIXED_BATCH_SIZE
-    if clipping is Clipping.PER_ITEM or (k == 1 and not (fixed and clipping is Clipping.PER_SUBJECT)):
-        # A subject of one item gives the same sum by the three clipping rules.
+    if clipping is Clipping.PER_ITEM:
         return 2.0 * j if fixed else float(j)
     if clipping is Clipping.PER_ITEM_SUBJECT_MEAN:
         # The unit's own mean moves by at most C. Each of the j items that it displaces moves its subject's mean by at

@@ -115,10 +115,8 @@ _SAME = 0.999
 def _common_noise(plan: PrivacyPlan, unit: PrivacyUnit, copies: float) -> float:
     """The smallest σ found that is enough for each loss that the unit may have at this very σ.
 
-    Which silos are worst may depend on σ: what one σ asks for is tried next. Where none of these is enough, losses are
-    added until the σ that is enough for all of them has no others.
+    Which silos are worst may depend on σ: what one σ asks for is tried next, and is larger until one is enough.
     """
-    enough: dict[PrivacyLoss, float] = {}
     least, sigma, tries = math.inf, 1.0, 0
     while True:
         tries += 1
@@ -126,14 +124,12 @@ def _common_noise(plan: PrivacyPlan, unit: PrivacyUnit, copies: float) -> float:
         losses = sound.unit_losses(tried, unit, every_silo=True)
         if len(losses) > sound.FEW_LOSSES:  # what is enough for the worst one is enough for all, at this σ
             losses = [sound.largest(losses, plan.settings.delta, plan.settings.accountant)[1]]
-        losses = [with_noise(loss, 1.0) for loss in losses]
-        enough.update((loss, published.cached_noise(loss, plan.settings)) for loss in losses if loss not in enough)
-        needed = max(enough[loss] for loss in losses) / copies
+        needed = max(published.cached_noise(with_noise(loss, 1.0), plan.settings) for loss in losses) / copies
         if needed <= sigma:
             least = min(least, sigma)
         if math.isfinite(least) and (tries >= _TRIES or _SAME * sigma <= needed <= sigma):
             return least
-        sigma = needed if tries < _TRIES else max(enough.values()) / copies
+        sigma = needed
 
 
 def _published(plan: PrivacyPlan, facts: FederationFacts) -> PrivacyPlan:

@@ -195,9 +195,9 @@ def averaged_noise(plan: PrivacyPlan) -> float:
         return sums[0] / whole
     if plan.mechanism.shared_budget:
         return math.hypot(*sums) / whole
-    undivided = plan.mechanism.clipping is Clipping.PER_UPDATE or divisor is DivisorRule.ONE
-    means = sums if undivided else [noise / silo.divisor for noise, silo in zip(sums, silos, strict=True)]
-    return math.hypot(*means) / len(silos)
+    if plan.mechanism.clipping is not Clipping.PER_UPDATE:  # which is divided before it is noised
+        sums = [noise / silo.divisor for noise, silo in zip(sums, silos, strict=True)]
+    return math.hypot(*sums) / len(silos)
 
 
 @lru_cache(maxsize=256)

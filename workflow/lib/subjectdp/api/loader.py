@@ -422,7 +422,6 @@ class PrivateLoader:
             self._step.begin(draw, batch)
             yield batch
             del batch  # before the next one is loaded
-        self._check_live(own)
 
     def _check_live(self, own: int) -> None:
         if own != self._live:

@@ -43,7 +43,7 @@ from subjectdp.errors import (
     whole_number,
 )
 from subjectdp.io.freed_memory import keep_freed_memory
-from subjectdp.noise.keys import Purpose, key_int
+from subjectdp.noise.keys import Purpose, key_bytes
 from subjectdp.plan.plan import (
     AccountingMode,
     BudgetWeights,
@@ -324,8 +324,8 @@ class SubjectRelease(Spending):
             raise PrivacyError("Expected the state of a SubjectRelease with the same people, silos and settings.")
         rounds = whole_number("rounds of the state", state.get("rounds"), 0)
         self._steps, self._loads = max(self._steps, rounds), self._loads + 1
-        own = key_int(self._seed, Purpose.NOISE, "loaded", self._loads, self._steps)
-        self._federation = replace(self._federation, seed=own)
+        own = key_bytes(self._seed, Purpose.NOISE, "loaded", self._loads, self._steps)
+        self._federation = replace(self._federation, seed=int.from_bytes(own, "little"))
         self._model.restore(state["model"])
         self._federation.engine.flat.load(self._model.reported)
 

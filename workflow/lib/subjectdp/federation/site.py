@@ -83,8 +83,6 @@ class SiteData:
 def read_site_data(site: Site) -> SiteData:
     """Reads the silo's file or folder. Raises DataError as its reader does."""
     path = Path(str(site.data.path))
-    if not path.exists():
-        raise expected("data.path", site.data.path, "an existing file or folder", DataError)
     content = read_source(site.data, path)
     check_content(content, least_classes=1)  # the server says which others there are
     read = site.data.model_dump_json(exclude={"path"})

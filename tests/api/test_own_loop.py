@@ -1869,8 +1869,8 @@ def test_gradients_may_be_asked_for(without_noise: None) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"clip_norm": "1"}, "clip_norm to be above 0"),
-        ({"clip_norm": torch.tensor(1.0)}, "clip_norm to be above 0"),
+        ({"clip_norm": "1"}, "clip_norm to be above 1e-18"),
+        ({"clip_norm": torch.tensor(1.0)}, "clip_norm to be above 1e-18"),
         ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, "at least one item"),
         ({"inputs": INPUTS.to_sparse()}, "Expected dense tensors, got nested, sparse or quantised"),
         ({"inputs": torch.nested.nested_tensor([*INPUTS])}, "Expected dense tensors, got nested, sparse or quantised"),

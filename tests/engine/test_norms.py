@@ -50,7 +50,7 @@ def test_squares_of_a_large_mini_batch_are_those_of_each_item() -> None:
     exact = torch.einsum("nto,nti->noi", delta.double(), inputs.double()).square().sum((1, 2))
     found = joined([Squares(torch.ones(1)), product_squares(delta, [inputs], 0.0)])
     assert torch.allclose(found.values[1:].double(), exact, rtol=1e-6)
-    assert found.slack is not None and found.slack.count_nonzero() == 8000
+    assert found.added is not None and found.added.count_nonzero() == 8000
 
 
 @pytest.mark.parametrize("long", [8, 16, 32])

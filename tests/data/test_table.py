@@ -107,7 +107,7 @@ def test_damage_is_named_with_its_row(tmp_path: Path, old: str, new: str, proble
     ("text", "problem"),
     [
         ("x,y\n", "no row"),
-        ("x,y\n1,2\n2,2\n", "at least 2 classes of the label, got 1 \\(2\\)"),
+        ("x,y\n1,2\n2,2\n", "t.csv: expected 2 to 1000 classes in 'y', got 1"),
         ("x,y\n1,Yes\n2,no\n3,yes\n", "labels 'Yes' and 'yes' differ in capitals alone"),
         ("y;x;z\n0;1,5;1.200\n1;2;3.400\n", r"column 'z' holds thousands or decimals \(1.200\)"),
         ("y\tx\n0\t950\n1\t1,234\n", r"column 'x' holds thousands or decimals \(1,234\)"),

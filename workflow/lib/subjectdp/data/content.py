@@ -67,9 +67,8 @@ class Content:
         return (1, *stored) if len(stored) == 2 else (*stored[2:], *stored[:2])
 
 
-def check_content(content: Content, least_classes: int = 2) -> None:
-    """DataError unless lengths, addresses, labels and names of ``content`` are consistent. One silo of several may lack
-    classes (``least_classes`` 1)."""
+def check_content(content: Content) -> None:
+    """DataError unless lengths, addresses, labels and names of ``content`` are consistent."""
     _check_types(content)
     name, subjects, items = content.dataset, len(content.subject_ids), len(content.features)
     if subjects == 0:
@@ -94,9 +93,6 @@ def check_content(content: Content, least_classes: int = 2) -> None:
     if len(content.silos) != (items if content.silo_names else 0):
         raise DataError(f"{name}: {items} items, {len(content.silos)} silos of items.")
     _check_values(content)
-    if 0 < content.classes < least_classes:
-        found = f"{content.classes} ({', '.join(content.notes.get('class_names', ()))})"
-        raise DataError(f"{name}: expected at least {least_classes} classes of the label, got {found}.")
 
 
 def _check_names(content: Content) -> None:

@@ -90,13 +90,14 @@ def prepare_dataset(
     return meta
 
 
-def read_source(data: DataConfig, folder: Path, decode: bool = True) -> Content:
-    """The content of a source: LEAF's JSON or a table at ``data.path``, or ``folder``; ``decode`` False: for counts."""
+def read_source(data: DataConfig, folder: Path, decode: bool = True, least_classes: int = 2) -> Content:
+    """The content of a source: LEAF's JSON or a table at ``data.path``, or ``folder``; ``decode`` False: for counts.
+    ``least_classes`` as of :func:`subjectdp.data.table.read_table`."""
     if data.source == Source.LEAF_JSON:
         content = leaf_json.load(data.dataset, _path_in_place(data))
         return leaf_json.with_people(content, data.subject is not None)
     if data.source == Source.TABLE:
-        return table.read_table(_path_in_place(data), data)
+        return table.read_table(_path_in_place(data), data, least_classes)
     options = {"duplicate_first_image_bug": data.duplicate_first_image_bug, "decode": decode}
     spec = DATASETS[data.dataset]
     try:

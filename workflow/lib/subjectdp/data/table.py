@@ -44,7 +44,7 @@ _FORMATTED = re.compile(
 _NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
 
-def read_table(path: Path, data: DataConfig) -> Content:
+def read_table(path: Path, data: DataConfig, least_classes: int = 2) -> Content:
     """The items of a table, a row each; by subject, where there are any, else in the order of the file.
 
     DataError for a missing or damaged file, column or cell names the file, the row (1 below the header) and the column.
@@ -53,6 +53,7 @@ def read_table(path: Path, data: DataConfig) -> Content:
         path: ``.csv``, ``.tsv`` or ``.txt`` (UTF-8, a header; commas, semicolons or tabs), also ``.gz``; ``.parquet``;
             or a folder of such files.
         data: what the columns are; the values of its ``label`` are the classes, in order.
+        least_classes: 1 for one silo of several, which may lack some.
     """
     if data.label is None:
         raise expected("data.label", None, "the name of a column, for data.source table", DataError)
@@ -64,7 +65,7 @@ def read_table(path: Path, data: DataConfig) -> Content:
     used = frame[list(dict.fromkeys([*features, *sum(roles.values(), [])]))]
     frame = _without_missing(path, used, features, data, notes)
     named = _Columns(path, frame, data)
-    classes, labels = named.label(label)
+    classes, labels = named.label(label, least_classes)
     order, people = _people(named, owners, silo, notes)
     encoded = {name: column for feature in features for name, column in named.encoded(feature).items()}
     if counters := [name for name in features if numbers_the_rows(frame[name])]:
@@ -132,7 +133,7 @@ class _Columns:
     def _where(self, place: int, name: str) -> str:
         return f"{self.path}, row {int(self.frame.index[place]) + 1}, {name}"
 
-    def label(self, name: str) -> tuple[list[str], NDArray[Any]]:
+    def label(self, name: str, least_classes: int) -> tuple[list[str], NDArray[Any]]:
         """Classes and each item's; of a label in numbers no classes, and the numbers scaled to [0, 1], float32."""
         column, data = self.frame[name], self.data
         numbers = numbers_of(column)
@@ -160,9 +161,9 @@ class _Columns:
             classes = ["false", "true"]
         if any(len(each) > 1 for each in classes):  # a and A are two letters
             check_spelling(classes, str(self.path), "label")
-        found = len(classes)
-        if found > MOST_CLASSES:
-            raise DataError(f"{self.path}: expected at most {MOST_CLASSES} classes in {in_words(name)}, got {found}.")
+        if not least_classes <= len(classes) <= MOST_CLASSES:
+            allowed = f"{least_classes} to {MOST_CLASSES} classes in {in_words(name)}"
+            raise DataError(f"{self.path}: expected {allowed}, got {len(classes)}.")
         return classes, labels
 
     def encoded(self, name: str) -> dict[str, NDArray[np.float32]]:

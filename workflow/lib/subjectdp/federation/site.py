@@ -83,8 +83,8 @@ class SiteData:
 def read_site_data(site: Site) -> SiteData:
     """Reads the silo's file or folder. Raises DataError as its reader does."""
     path = Path(str(site.data.path))
-    content = read_source(site.data, path)
-    check_content(content, least_classes=1)  # the server says which others there are
+    content = read_source(site.data, path, least_classes=1)  # the server says which others there are
+    check_content(content)
     read = site.data.model_dump_json(exclude={"path"})
     return SiteData(content, digest(f"{describe(path)['sha256']} {read}".encode()))
 

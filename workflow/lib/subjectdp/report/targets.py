@@ -297,7 +297,7 @@ def _claim(target: Target, measured: Measured) -> tuple[Verdict, str]:
     if measured.epsilon_lower > allowed:
         return Verdict.REFUTED, f"ε is at least {measured.epsilon_lower:.4g}, above the claim"
     if math.isinf(sound):
-        return Verdict.NOT_PROVABLE, "no finite ε can be stated"
+        return Verdict.NOT_PROVABLE, "no ε is proven"
     return Verdict.NOT_PROVABLE, f"the sound ε {sound:.4g} is above the claim, no lower bound is"
 
 

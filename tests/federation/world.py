@@ -35,7 +35,8 @@ EMBEDDED = {"source": "embedded", "embedded": {"subjects": WRITERS, "items_per_s
 
 OWN_NOISE = {"own_noise_only": True}
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("fed_avg", "local_item_dp", "capped_item_dp", "higrad_avg_dp", "local_group_dp", "user_ldp"), {}),
+    **dict.fromkeys(("fed_avg", "local_item_dp", "capped_item_dp", "local_group_dp", "user_ldp"), {}),
+    "higrad_avg_dp": {"model": {"name": "small_cnn", "parameters": {"width": 4}}},
     "subject_release": {"subject": {"weights": "fixed"}, "training": {"local_steps": 1, "sampling_fraction": None}},
     "uldp_fl": {"subject": {"weights": "fixed"}, "joint": OWN_NOISE, "training": {"sampling_fraction": None}},
     "joint_noise": {"joint": OWN_NOISE},
@@ -53,7 +54,7 @@ def run_sections(name: str = "local_item_dp", **changes: Any) -> dict[str, Any]:
         "partition": {"silos": SILOS, "max_items_per_subject": 8, "silos_per_subject": 2},
         "privacy": {"mode": "sound", "epsilon": 8.0, "delta": 1e-3, "noise_source": "reproducible"},
         "training": {"rounds": 3, "local_steps": 2, "sampling_fraction": 0.25, "optimizer": {"learning_rate": 0.1}},
-        "model": {"name": "small_cnn", "parameters": {"width": 4}},
+        "model": {"name": "logistic"},
         "performance": {"device": "cpu"},
     }
     for key, value in [*ALGORITHMS.get(name, {}).items(), *changes.items()]:

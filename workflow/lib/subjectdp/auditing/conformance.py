@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -209,7 +210,7 @@ def check(audited: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
 def check_sampling(audited: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> Check:
     """Whether as many items (or subjects) are drawn as a plan of :func:`plans` with q < 1 says."""
     by_subject, q = plan.mechanism.samples_subjects, plan.silos[0].sampling_probability
-    federation, log = _federation(audited, plan, _world(parameters=1), NOISE), StepLog()
+    federation, log = _federation(audited, plan, _world(1), NOISE, _engine(1)), StepLog()
     for round_ in range(1, rounds + 1):
         train_silo(federation, federation.engine.flat.vector.clone().zero_(), round_, 0, log)
     rows = log.take()
@@ -219,6 +220,7 @@ def check_sampling(audited: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> 
     return Check(right, f"sampled with probability {drawn / trials:.3f}, the plan says {q:g}")
 
 
+@cache
 def _world(parameters: int = PARAMETERS) -> _Items:
     """Gradients of any direction, from far below to far above the clip norm."""
     silos, owners = (np.repeat(x, COUNTS.ravel()) for x in np.indices(COUNTS.shape).reshape(2, -1))
@@ -228,10 +230,15 @@ def _world(parameters: int = PARAMETERS) -> _Items:
     return _Items(lengths * directions / directions.norm(dim=1, keepdim=True), owners, silos)
 
 
+def _engine(parameters: int, kind: type[ClippingEngine] = ClippingEngine) -> ClippingEngine:
+    return kind(FlatParameters(_KnownGradient(parameters)))
+
+
 def _federation(
-    audited: Algorithm, plan: PrivacyPlan, items: _Items, noise: float, engine: type[ClippingEngine] = ClippingEngine
+    audited: Algorithm, plan: PrivacyPlan, items: _Items, noise: float, engine: ClippingEngine
 ) -> Federation:
     """The training's own federation over the items; the plan's public constants stay what they are."""
+    engine.flat.load(torch.zeros(engine.flat.size))
     sizes, none = np.bincount(items.silos, minlength=SILOS), np.zeros(0, np.int32)
     silos = tuple(replace(silo, items=int(n)) for silo, n in zip(plan.silos, sizes, strict=True))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -244,7 +251,7 @@ def _federation(
         plan=plan,
         partition=Partition(addresses, items.owners.astype(np.int32), offsets, none, none, facts),
         data=items,  # type: ignore[arg-type]
-        engine=engine(FlatParameters(_KnownGradient(items.gradients.shape[1]))),
+        engine=engine,
         seed=7,
         noise_name="conformance",
         optimiser=OptimizerConfig(learning_rate=1.0),
@@ -256,24 +263,23 @@ class _Bench:
 
     def __init__(self, audited: Algorithm, plan: PrivacyPlan) -> None:
         self.audited, self.plan = audited, plan
+        self.engine = _engine(PARAMETERS)  # one: each would try its first mini-batches anew
         self.local = plan.mechanism.trust is TrustModel.LOCAL
         gradients = torch.zeros(SILOS, PARAMETERS)  # a short one at each silo, or at the first where their sum is seen
         gradients[: SILOS if self.local else 1, 0] = CLIP / 10
         self.probe = _Items(gradients, np.arange(SILOS), np.arange(SILOS))
         # what a gradient of length 1 becomes before it is clipped: rate (1) times steps, over the silo's divisor
-        clipping, answer = plan.mechanism.clipping, self._seen(self.probe, 0.0, engine=_WithoutFactors)
-        length = torch.ones(len(answer))
+        answer = self._seen(self.probe, 0.0, engine=_engine(PARAMETERS, _WithoutFactors))
+        clipping, length = plan.mechanism.clipping, torch.ones(len(answer))
         if clipping is Clipping.PER_UPDATE:
             length = torch.tensor([silo.steps_per_round / silo.divisor for silo in plan.silos[: len(answer)]])
         elif clipping is Clipping.PER_SUBJECT_UPDATE:
             length *= plan.settings.subject.local_steps
         self.scale = (answer.norm(dim=1) / (CLIP / 10 * length)).unsqueeze(1)
 
-    def _seen(
-        self, items: _Items, noise: float, round_: int = 1, engine: type[ClippingEngine] = ClippingEngine
-    ) -> Tensor:
+    def _seen(self, items: _Items, noise: float, round_: int = 1, engine: ClippingEngine | None = None) -> Tensor:
         """What the plan's observer sees of a round: (silos, P), or (1, P) for the sum. The first starts at 0."""
-        federation = _federation(self.audited, self.plan, items, noise, engine)
+        federation = _federation(self.audited, self.plan, items, noise, self.engine if engine is None else engine)
         model, log = GlobalModel(federation), StepLog()
         model.vector.fill_(round_ - 1)
         if self.local:
@@ -283,7 +289,7 @@ class _Bench:
 
     def trains(self) -> bool:
         """Whether a round changes the model, also where the server's part is not what is seen."""
-        federation = _federation(self.audited, self.plan, self.probe, NOISE)
+        federation = _federation(self.audited, self.plan, self.probe, NOISE, self.engine)
         model = GlobalModel(federation)
         run_round(federation, model, 1, StepLog())
         return bool(model.vector.any())

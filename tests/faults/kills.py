@@ -27,6 +27,7 @@ ROUNDS, SECONDS, ATTEMPTS = 12, 0.2, 4  # SECONDS: within which the signal comes
 CONFIG: dict[str, Any] = small_world.config(
     training={"rounds": ROUNDS, "batch_size": 8, "local_steps": 3, "averaged_rounds": 0.5},
     performance={"device": "cpu", "checkpoint_minutes": 0.0005},
+    model=small_world.CNN,
 )
 
 

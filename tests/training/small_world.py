@@ -32,6 +32,9 @@ def image_content(classes: int = 62) -> Content:
     return Content("femnist", "image", features, labels, classes=62, **subjects)
 
 
+CNN = {"name": "small_cnn", "parameters": {"width": 4}}
+
+
 def config(**changes: Any) -> dict[str, Any]:
     base: dict[str, Any] = {
         "seed": 0,
@@ -39,7 +42,7 @@ def config(**changes: Any) -> dict[str, Any]:
         "algorithm": "local_item_dp",
         "privacy": {"epsilon": 8.0, "delta": 1e-3},
         "training": {"rounds": 2, "batch_size": 8, "optimizer": {"learning_rate": 0.2}},
-        "model": {"name": "small_cnn", "parameters": {"width": 4}},
+        "model": {"name": "logistic"},
         "performance": {"device": "cpu"},
     }
     for key, value in changes.items():

@@ -180,7 +180,6 @@ def pretend_gpu() -> Iterator[None]:
         yield
 
 
-CONVEX = {"name": "logistic", "parameters": {}}
 SOME = {"local_item_dp", "higrad_avg_dp:v1", "joint_noise", "subject_release"}  # with every change
 # Rounding may take a network to another side of a kink (a ReLU's input near 0): up to 7e-4 where this was tried.
 TOLERANCE = {"small_cnn": 5e-3}
@@ -231,7 +230,6 @@ def test_every_algorithm_trains_as_on_the_cpu(tmp_path: Path, name: str, same_no
         algorithm=name,
         privacy={"mode": mode},
         training={"rounds": 4, "local_steps": 1 if declared.one_step_per_round else 2},
-        model=CONVEX,
     )
     on_cpu = trained(tmp_path, config, "cpu")
     with pretend_gpu():
@@ -254,7 +252,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "an average": {"training": {"averaged_rounds": 0.5}},
     "Adam": {"training": {"optimizer": {"name": "adam", "learning_rate": 0.01}}},
     "fixed features": {"model": {"name": "scattering_head", "parameters": {}}},
-    "a network": {},
+    "a network": {"model": small_world.CNN},
     "text": {
         "data": {"dataset": "shakespeare", "test_fraction": 0.5},
         "partition": {"silos": 3, "max_items_per_subject": None},
@@ -276,7 +274,7 @@ def test_other_settings_train_as_on_the_cpu(tmp_path: Path, name: str, same_nois
 
 @pytest.mark.long
 def test_a_run_goes_on_after_its_checkpoint(tmp_path: Path, same_noise: None) -> None:
-    config = small_world.config(training={"rounds": 4, "optimizer": {"name": "momentum"}}, model=CONVEX)
+    config = small_world.config(training={"rounds": 4, "optimizer": {"name": "momentum"}})
     on_cpu = trained(tmp_path, config, "cpu")
     with pretend_gpu(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "synchronize", dies_in_round(3))

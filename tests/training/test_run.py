@@ -83,9 +83,9 @@ def test_a_model_that_mixes_items_in_large_mini_batches_alone_is_refused(
         return logits - logits.mean(0) if len(images) > above and model.training else logits
 
     monkeypatch.setattr(SmallCNN, "forward", mixed)
-    training = {"rounds": 2, "batch_size": 18, "local_steps": steps}
+    training, privacy = {"rounds": 2, "batch_size": 18, "local_steps": steps}, {"mode": "sound", "epsilon": 8.0}
     with pytest.raises(ModelError, match="with other items in the batch, what an item gets changes"):
-        run(tmp_path, "run", algorithm=name, training=training, privacy={"mode": "sound", "epsilon": 8.0})
+        run(tmp_path, "run", algorithm=name, training=training, privacy=privacy, model=small_world.CNN)
 
 
 @pytest.mark.slow

@@ -210,7 +210,8 @@ def check(audited: Algorithm, plan: PrivacyPlan) -> Iterator[Check]:
 def check_sampling(audited: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> Check:
     """Whether as many items (or subjects) are drawn as a plan of :func:`plans` with q < 1 says."""
     by_subject, q = plan.mechanism.samples_subjects, plan.silos[0].sampling_probability
-    federation, log = _federation(audited, plan, _world(1), NOISE, _engine(1)), StepLog()
+    engine, log = ClippingEngine(FlatParameters(_KnownGradient(1))), StepLog()
+    federation = _federation(audited, plan, _world(1), NOISE, engine)
     for round_ in range(1, rounds + 1):
         train_silo(federation, federation.engine.flat.vector.clone().zero_(), round_, 0, log)
     rows = log.take()
@@ -228,10 +229,6 @@ def _world(parameters: int = PARAMETERS) -> _Items:
     directions = torch.randn(len(owners), parameters, generator=draws)
     lengths = 10.0 ** (4 * torch.rand(len(owners), 1, generator=draws) - 1) * CLIP
     return _Items(lengths * directions / directions.norm(dim=1, keepdim=True), owners, silos)
-
-
-def _engine(parameters: int, kind: type[ClippingEngine] = ClippingEngine) -> ClippingEngine:
-    return kind(FlatParameters(_KnownGradient(parameters)))
 
 
 def _federation(
@@ -263,23 +260,24 @@ class _Bench:
 
     def __init__(self, audited: Algorithm, plan: PrivacyPlan) -> None:
         self.audited, self.plan = audited, plan
-        self.engine = _engine(PARAMETERS)  # one: each would try its first mini-batches anew
+        self.engine: ClippingEngine = _WithoutFactors(FlatParameters(_KnownGradient(PARAMETERS)))
         self.local = plan.mechanism.trust is TrustModel.LOCAL
         gradients = torch.zeros(SILOS, PARAMETERS)  # a short one at each silo, or at the first where their sum is seen
         gradients[: SILOS if self.local else 1, 0] = CLIP / 10
         self.probe = _Items(gradients, np.arange(SILOS), np.arange(SILOS))
         # what a gradient of length 1 becomes before it is clipped: rate (1) times steps, over the silo's divisor
-        answer = self._seen(self.probe, 0.0, engine=_engine(PARAMETERS, _WithoutFactors))
-        clipping, length = plan.mechanism.clipping, torch.ones(len(answer))
+        clipping, answer = plan.mechanism.clipping, self._seen(self.probe, 0.0)
+        length = torch.ones(len(answer))
         if clipping is Clipping.PER_UPDATE:
             length = torch.tensor([silo.steps_per_round / silo.divisor for silo in plan.silos[: len(answer)]])
         elif clipping is Clipping.PER_SUBJECT_UPDATE:
             length *= plan.settings.subject.local_steps
         self.scale = (answer.norm(dim=1) / (CLIP / 10 * length)).unsqueeze(1)
+        self.engine = ClippingEngine(self.engine.flat)  # one: each would try its first mini-batches anew
 
-    def _seen(self, items: _Items, noise: float, round_: int = 1, engine: ClippingEngine | None = None) -> Tensor:
+    def _seen(self, items: _Items, noise: float, round_: int = 1) -> Tensor:
         """What the plan's observer sees of a round: (silos, P), or (1, P) for the sum. The first starts at 0."""
-        federation = _federation(self.audited, self.plan, items, noise, self.engine if engine is None else engine)
+        federation = _federation(self.audited, self.plan, items, noise, self.engine)
         model, log = GlobalModel(federation), StepLog()
         model.vector.fill_(round_ - 1)
         if self.local:

@@ -71,6 +71,7 @@ def test_more_items_than_any_mini_batch_holds_cost_nothing(q: float, k: int, sig
     assert expected * 0.9999 <= epsilon_of((MixtureSteps(sigma, items(q, k), steps),), DELTA) <= 1.001 * expected
 
 
+@pytest.mark.slow
 def test_a_rare_subject_with_a_small_part_has_a_grid_that_fits_into_memory() -> None:
     """One of a hundred fixed weights, turned by an item: a grid for the spread of its losses had 2^31 points."""
     rare, sigma, steps, moved = 1e-5, 0.5, 1000, 0.02

@@ -14,6 +14,7 @@ from subjectdp.training.federation import noise_name
 PUBLISHED = AccountingMode.AS_PUBLISHED
 
 
+@pytest.mark.slow
 def test_a_round_is_reproducible_and_seeds_differ() -> None:
     plan = tiny.tiny_plan("local_item_dp", None, PUBLISHED, noise=1.0)
     assert torch.equal(tiny.after_a_round(plan), tiny.after_a_round(plan))

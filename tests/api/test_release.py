@@ -94,6 +94,7 @@ KINDS = [*((trust, GRADIENT) for trust in ("local", "secure_aggregation", "centr
 KINDS += [(trust, kind) for trust in ("local", "secure_aggregation") for kind in UPDATES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trust", "kind"), KINDS)
 def test_a_round_is_that_of_a_loop_over_people(trust: str, kind: dict[str, Any]) -> None:
     release = made(trust=trust, **kind)
@@ -120,6 +121,7 @@ def test_the_noise_is_the_plans() -> None:
         assert float(moved.std()) == pytest.approx(2.0 * C * silos_noise / divisor, rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clip", "name"), [("gradient", "subject_release"), ("update", "uldp_fl")])
 @pytest.mark.parametrize("trust", ["local", "secure_aggregation"])
 def test_epsilon_is_that_of_the_counts(clip: str, name: str, trust: str) -> None:

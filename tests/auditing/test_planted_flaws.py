@@ -23,6 +23,8 @@ from subjectdp.noise import subject_weights
 from subjectdp.plan.plan import AccountingMode, BudgetWeights, PrivacyPlan, PrivacyUnit, SubjectSettings, TrustModel
 from subjectdp.training import silo_step
 
+pytestmark = pytest.mark.slow
+
 SOUND = AccountingMode.SOUND
 add_gaussian = noise.add_gaussian
 
@@ -40,7 +42,6 @@ def bound(claimed: PrivacyPlan, executed: PrivacyPlan, audited: Algorithm | None
     return split_bound(present, absent, cases.DELTA).epsilon
 
 
-@pytest.mark.slow
 def test_an_item_accounted_as_if_one_step_drew_it() -> None:
     """Accounted with q instead of 1 - (1 - q)^S, an item's ε is below what the very same rounds show."""
     plan = updates(PrivacyUnit.ITEM)
@@ -83,7 +84,6 @@ def plan_of(
     return case.plan()
 
 
-@pytest.mark.slow
 def test_whole_plans_are_not_refuted_and_less_noise_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items, all trust models of subjects, gradients and updates; the same flaw in each."""
     settings = cases.plan_settings(SOUND, 20, 1, 128)
@@ -103,7 +103,6 @@ def test_whole_plans_are_not_refuted_and_less_noise_is(monkeypatch: pytest.Monke
             assert bound(plan, plan, runs=runs) > 4.0
 
 
-@pytest.mark.slow
 def test_a_budget_that_every_silo_takes_for_itself_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Full clip norms at 9 silos: √9 times the sensitivity where each sum is seen, 9 times where their sum is."""
 
@@ -117,7 +116,6 @@ def test_a_budget_that_every_silo_takes_for_itself_is_refuted(monkeypatch: pytes
     assert bound(summed, summed) > 4
 
 
-@pytest.mark.slow
 def test_a_subject_that_is_there_more_often_than_claimed_is_seen() -> None:
     rare = plan_of(SubjectSettings(0.15))
     settings = replace(rare.settings, subject=replace(rare.settings.subject, sampling_probability=1.0))

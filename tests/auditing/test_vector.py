@@ -124,6 +124,7 @@ def test_local_steps_are_equal(name: str, variant: str | None, mode: AccountingM
     assert len(seen) > 2, "mini-batches with different counts were compared"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("executed", "update"),
     [

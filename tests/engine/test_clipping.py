@@ -181,6 +181,7 @@ def keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(convolution, name, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", *OWN, "head along"])
 def test_products_that_are_shortened_lengthen_no_sum(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +259,7 @@ CANCELLING: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CANCELLING)
 @pytest.mark.parametrize("rest", [1e-4, 1e-5, 1e-6, 1e-7])
 def test_whatever_the_layer_what_cancels_lengthens_no_sum(kind: str, rest: float) -> None:
@@ -299,6 +301,7 @@ def test_short_entries_beside_a_long_one_that_cancels_are_clipped(layer: nn.Modu
         assert longest(layer, rows, torch.eye(256)[:1].expand(1, positions, 256)) <= 1.00001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest", [2.0**-7, -(2.0**-7), 2.0**-8, 2.0**-10])
 @pytest.mark.parametrize("layer", [nn.Embedding(80, 4), nn.Linear(8, 1), nn.Linear(1, 8)])
 def test_many_short_steps_between_two_long_ones_that_cancel_are_clipped(layer: nn.Module, rest: float) -> None:
@@ -314,6 +317,7 @@ def test_many_short_steps_between_two_long_ones_that_cancel_are_clipped(layer: n
         assert longest(layer, inputs, shares * drawn[: layer(inputs).shape[2]]) <= 1.004
 
 
+@pytest.mark.slow
 def test_one_item_more_does_not_change_how_all_later_ones_are_rounded() -> None:
     """Above 1,024 clip norms a float32 keeps no step of 5e-5, which moves one below: 1.1 C between two long sums."""
     engine = ClippingEngine(FlatParameters(nn.Linear(1, 1, False)), 1, lambda out, wanted: (out * wanted).squeeze(1))

@@ -333,6 +333,7 @@ def test_losses_that_mix_items_are_refused(outputs: int, criterion: Any) -> None
         subjectdp.clip_sum(nn.Linear(6, outputs), torch.randn(32, 6), targets, 1.0, criterion=criterion)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "criterion",
     [

@@ -35,6 +35,7 @@ def functions_of(file: Path) -> set[str]:
     return set(re.findall(r"^def (\w+)\(", file.read_text(encoding="utf-8"), re.MULTILINE))
 
 
+@pytest.mark.slow
 def test_the_catalogue_fits_the_library_and_the_tests() -> None:
     names = [mutant.name for mutant in MUTANTS]
     assert len(names) == len(set(names)) >= 30

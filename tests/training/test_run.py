@@ -20,6 +20,8 @@ from subjectdp.training.run import train_run
 from subjectdp.training.silo_step import SiloStep
 from training import small_world
 
+pytestmark = pytest.mark.slow
+
 EVERY = [
     name if variant is None else f"{name}:{variant}" for name in ALGORITHMS for variant in algorithm(name).variants
 ]
@@ -37,7 +39,6 @@ def run(folder: Path, name: str, **changes: Any) -> tuple[Path, list[str]]:
     return small_world.train(folder, name, small_world.config(**changes), lines.append), lines
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"),
     [case if case in FIRST.values() else pytest.param(*case, marks=pytest.mark.long) for case in CASES],
@@ -88,7 +89,6 @@ def test_a_model_that_mixes_items_in_large_mini_batches_alone_is_refused(
         run(tmp_path, "run", algorithm=name, training=training, privacy=privacy, model=small_world.CNN)
 
 
-@pytest.mark.slow
 def test_some_of_the_silos(tmp_path: Path) -> None:
     training = {"rounds": 5, "batch_size": 8, "silos_per_round": 2, "evaluate_every": 2}
     output, _ = run(tmp_path, "run", training=training)
@@ -99,7 +99,6 @@ def test_some_of_the_silos(tmp_path: Path) -> None:
     assert steps.groupby("silo")["round"].nunique().tolist() == [4, 3, 3], "in turn"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [({"training": {"batch_size": 500}}, "batch_size"), ({"performance": {"device": "cuda:7"}}, "performance.device")],
@@ -120,7 +119,6 @@ def test_data_that_were_changed_are_not_trained_on(tmp_path: Path) -> None:
         train_run(config, features.parent, tmp_path / "partition-0", tmp_path / "run")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "part"), [("local_item_dp", 0.0), ("higrad_avg_dp:v3", 0.8), ("subject_release", 0.8)]
 )
@@ -171,7 +169,6 @@ def config(name: str) -> dict[str, Any]:
     return small_world.config(**{**RELEASE, **RUNS[name], "training": training})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_kind_of_run_states_the_epsilon_that_it_was_asked_for(name: str, tmp_path: Path) -> None:
     output = small_world.train(tmp_path, name, config(name))

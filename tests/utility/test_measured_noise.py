@@ -16,6 +16,8 @@ from subjectdp.utility import PAPERS, SCENARIO
 from subjectdp.utility.measured_noise import PAPER_PROBABILITY, write_noise
 from training import small_world
 
+pytestmark = pytest.mark.slow
+
 ALGORITHMS = [
     *("local_item_dp", "user_ldp", "local_group_dp", "higrad_avg_dp:v1", "higrad_avg_dp:v3"),
     *("central_sub_dp", "subject_release", "uldp_fl", "subject_sampling", "capped_item_dp"),
@@ -51,14 +53,12 @@ def as_planned(table: pd.DataFrame) -> bool:
     return bool(((table["measured"] / table["planned"] - 1).abs() < error).all())
 
 
-@pytest.mark.slow
 def test_measured_noise_is_the_planned_one(table: pd.DataFrame) -> None:
     assert list(table.columns) == list(COLUMNS) and len(table) == 2 * len(ALGORITHMS)
     assert set(table["schedule"]) == {SCENARIO, PAPERS} and (table["planned"] > 0).all()
     assert as_planned(table), table[["label", "planned", "measured"]]
 
 
-@pytest.mark.slow
 def test_the_papers_schedule_has_more_releases_but_for_one_a_round(table: pd.DataFrame) -> None:
     papers = table[table["schedule"] == PAPERS].set_index("algorithm")
     assert set(papers["rounds"]) == {100}
@@ -69,14 +69,12 @@ def test_the_papers_schedule_has_more_releases_but_for_one_a_round(table: pd.Dat
     assert release[PAPERS] / release[SCENARIO] == pytest.approx(math.sqrt(100 / 2), rel=1e-3)
 
 
-@pytest.mark.slow
 def test_noise_that_was_given_was_made_for_no_epsilon(tmp_path: Path) -> None:
     run = config("local_item_dp")
     given = {"mode": "sound", "noise_multiplier": 1.0, "clip_norm": 0.3}
     assert measured(tmp_path, [{**run, "privacy": given}])["epsilon"].tolist() == [math.inf] * 2
 
 
-@pytest.mark.slow
 def test_the_measurement_sees_wrong_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug that halves the noise halves what is measured, and leaves the plan as it is."""
 
@@ -88,7 +86,6 @@ def test_the_measurement_sees_wrong_noise(tmp_path: Path, monkeypatch: pytest.Mo
     assert (found["measured"] / found["planned"]).tolist() == pytest.approx([0.5, 0.5], rel=0.05)
 
 
-@pytest.mark.slow
 def test_what_is_no_sound_noise_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="at least one run with noise"):
         write_noise([], tmp_path / "noise.parquet")

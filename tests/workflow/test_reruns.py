@@ -179,7 +179,6 @@ def test_finished_results_are_finished(finished: Finished) -> None:
     assert finished.jobs("--forceall") == {"fetch": 4, **prepared(4, 5)}
 
 
-@pytest.mark.slow
 def test_edits_that_change_no_result_cause_no_job(finished: Finished) -> None:
     """All of them at once."""
     edits = [edit for edit, jobs in CHANGES.values() if not jobs]
@@ -190,7 +189,6 @@ def test_edits_that_change_no_result_cause_no_job(finished: Finished) -> None:
         assert finished.jobs() == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edit", "jobs"),
     [change for change in CHANGES.values() if change[1]],
@@ -202,7 +200,6 @@ def test_an_edit_causes_the_jobs_that_it_affects(finished: Finished, edit: Edit,
         assert finished.jobs() == jobs
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "jobs"), [("pandas", {}), ("opacus", trained(5)), ("numpy", {"fetch": 2, **prepared(4, 5)})]
 )
@@ -218,7 +215,6 @@ def test_a_version_counts_where_it_computes(
     assert [planned.get(rule, 0) for rule in wanted] == [jobs.get(rule, 0) for rule in wanted]
 
 
-@pytest.mark.slow
 def test_places_and_times_rerun_nothing(finished: Finished, tmp_path: Path) -> None:
     """LEAF's folder moved, gone, or touched; prepared data touched."""
     leaf, root = finished.root / LEAF, finished.root
@@ -231,7 +227,6 @@ def test_places_and_times_rerun_nothing(finished: Finished, tmp_path: Path) -> N
         assert finished.jobs() == {}
 
 
-@pytest.mark.slow
 def test_a_fresh_clone_with_copied_results_has_nothing_to_do(finished: Finished, tmp_path: Path) -> None:
     """Every file is new, the code is younger than the results, and the place is another one."""
     clone = tmp_path / "clone"
@@ -241,7 +236,6 @@ def test_a_fresh_clone_with_copied_results_has_nothing_to_do(finished: Finished,
     assert finished.jobs(root=clone) == {}
 
 
-@pytest.mark.slow
 def test_what_is_missing_is_made_again(finished: Finished) -> None:
     manifest = sorted(finished.root.glob("results/runs/*/manifest.json"))[0]
     with kept(manifest):

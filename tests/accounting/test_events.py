@@ -41,8 +41,8 @@ def test_participation_of_poisson_by_enumeration() -> None:
     assert participation(POISSON, q, k, 100) == pytest.approx(chance)
 
 
-def test_participation_of_fixed_batches_by_enumeration() -> None:
-    items, batch, k = 7, 3, 2
+@pytest.mark.parametrize(("items", "batch", "k"), [(7, 3, 2), (7, 6, 2)])
+def test_participation_of_fixed_batches_by_enumeration(items: int, batch: int, k: int) -> None:
     chance = [0] * (k + 1)
     for drawn in itertools.combinations(range(items), batch):
         chance[sum(item < k for item in drawn)] += 1
@@ -226,7 +226,7 @@ def test_equal_silos_are_merged() -> None:
     assert merged([part] * 16) == (MixtureSteps(2.0, sampled_gaussian(0.1), 160),)
 
 
-@pytest.mark.parametrize("mu", [0.01, 0.5, 1.0, 7.0, 40.0, 3e3, 1e5])
+@pytest.mark.parametrize("mu", [0.0, 0.01, 0.5, 1.0, 7.0, 40.0, 3e3, 1e5])
 def test_gaussian_epsilon_and_mu_are_inverse_over_many_orders_of_magnitude(mu: float) -> None:
     """Also where ε is 1e10: the two terms of δ are then of the size e^ε."""
     epsilon = gaussian.gdp_epsilon(mu, 1e-5)

@@ -10,29 +10,19 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
 
-from accounting.plans import (
-    DELTA,
-    FED_AVG,
-    HIGRAD_V3,
-    ITEM,
-    LOCAL_ITEM,
-    RELEASE,
-    SUBJECT,
-    SUBJECT_SAMPLING,
-    plan,
-    sound,
-)
+from accounting import plans
+from accounting.plans import DELTA, ITEM, LOCAL_ITEM, SUBJECT, plan, sound
 from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.private_selection import SHAPES, PrivateSelection, selection_curve
-from subjectdp.accounting.renyi import ORDERS
+from subjectdp.accounting.renyi import INTEGER_BOUND_ORDERS, ORDERS, integer_bounds
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.plan.plan import Mechanism, PrivacyPlan, SamplingMethod, SiloChoice
+from subjectdp.plan.plan import Mechanism, NoiseDistribution, PrivacyPlan, SamplingMethod, SiloChoice
 
 
 def release(noise: float = 10.0, rounds: int = 20) -> PrivacyPlan:
-    return plan(RELEASE, noise, silos=2, rounds=rounds, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
+    return plan(plans.RELEASE, noise, silos=2, rounds=rounds, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
 
 
 def entries(*plans: PrivacyPlan, seeds: str = "", partition: str = "") -> list[LedgerEntry]:
@@ -91,6 +81,14 @@ def test_runs_of_one_seed_are_one_run_at_each_silo() -> None:
     assert together == pytest.approx(unit_epsilon(sampled(0.5**0.5, q=0.02), ITEM, False), rel=1e-9)
 
 
+def test_the_noise_of_a_sum_is_the_least_of_each_run() -> None:
+    base = plan(sound(plans.CENTRAL), 1.0, silos=2, steps=1)
+    silos = base.silos[0], replace(base.silos[1], noise_multiplier=9.0)
+    runs = entries(*(replace(base, silos=each) for each in (silos, silos[::-1])), seeds="seed 0", partition="p")
+    one = plan(sound(plans.CENTRAL), 0.5**0.5, silos=2, steps=1)
+    assert composed_epsilon(runs, ITEM, False, DELTA) == pytest.approx(unit_epsilon(one, ITEM, False), rel=1e-9)
+
+
 @pytest.mark.parametrize("other", [sampled(q=0.03), sampled(k=4)])
 def test_runs_of_one_seed_that_sample_differently_have_no_epsilon(other: PrivacyPlan) -> None:
     with pytest.raises(PrivacyError, match="run-0, run-1 share draws of one seed"):
@@ -102,7 +100,7 @@ def test_runs_of_one_seed_on_other_partitions_have_no_epsilon() -> None:
         composed_epsilon(entries(sampled(), sampled(), seeds="seed 0"), ITEM, False, DELTA)
 
 
-@pytest.mark.parametrize(("bad", "reason"), [(FED_AVG, "adds no noise"), (HIGRAD_V3, "distinct subjects")])
+@pytest.mark.parametrize(("bad", "reason"), [(plans.FED_AVG, "adds no noise"), (plans.HIGRAD_V3, "distinct subjects")])
 def test_a_run_without_an_epsilon_leaves_none_to_all(bad: Mechanism, reason: str) -> None:
     runs = [sampled(), plan(bad, 9.0, rounds=2)]
     with pytest.raises(PrivacyError, match=reason):
@@ -206,13 +204,24 @@ def test_the_worst_setting_counts_drawn_or_not() -> None:
     assert both == pytest.approx(selected_epsilon([release(4.0)], selection()), rel=1e-12)
 
 
+def test_a_selection_under_integer_noise_has_its_bounds() -> None:
+    """A subject's three items, in two steps: the bounds are above the divergences of Gaussian noise."""
+    integers = {"noise_distribution": NoiseDistribution.SKELLAM, "accountant": "rdp_integer"}
+    made, orders = plan(LOCAL_ITEM, 4.0, rounds=2, steps=1, k=3, **integers), np.array(INTEGER_BOUND_ORDERS)
+    whole = 2 * integer_bounds(4.0, plans.items(plans.Q, 3)) + orders / (2 * selection().score_noise_multiplier ** 2)
+    repeated = _compute_rdp_repeat_and_select(orders, whole, 3.0, SHAPES["poisson"])
+    assert selected_epsilon([made], selection()) == pytest.approx(compute_epsilon(orders, repeated, DELTA)[0], rel=1e-9)
+
+
 def test_all_releases_of_drawn_silos_count() -> None:
     """Two of three silos are drawn, a subject is at two: both of its silos release with 1/3, else one of them does."""
     some = {"silos_per_round": 2, "silo_choice": SiloChoice.RANDOM, "sampling": SamplingMethod.POISSON_SUBJECTS}
-    made = plan(sound(SUBJECT_SAMPLING), 4.0, silos=3, held=2, rounds=10, steps=1, q=1.0, k=1, **some)
+    made = plan(sound(plans.SUBJECT_SAMPLING), 4.0, silos=3, held=2, rounds=10, steps=1, q=1.0, k=1, **some)
     chosen, orders = selection(), np.array(ORDERS)
     one = (orders - 1) * orders / (2 * 4.0**2)
     training = 10 * np.logaddexp(np.log(1 / 3) + 2 * one, np.log(2 / 3) + one) / (orders - 1)
+    alone, _ = compute_epsilon(orders, training, DELTA)
+    assert 0.9 * alone < unit_epsilon(made, SUBJECT, True) <= alone
     whole = training + orders / (2 * chosen.score_noise_multiplier**2)
     repeated = _compute_rdp_repeat_and_select(orders, whole, chosen.mean, SHAPES[chosen.distribution])
     expected, _ = compute_epsilon(orders, repeated, DELTA)

@@ -155,6 +155,8 @@ def test_shifts_on_a_coin_do_not_add_up() -> None:
     for coin in (Turned.by(0.5, 2.0), known_coin(sampled_gaussian(0.5))):
         with pytest.raises(PrivacyError, match="a sum of shifts that rest on a coin"):
             sampled_gaussian(0.5).convolve(coin)
+        with pytest.raises(PrivacyError, match="has no event"):
+            dp_event((MixtureSteps(1.0, coin, 1),))
 
 
 def test_trimming_moves_mass_upwards() -> None:

@@ -81,10 +81,23 @@ def test_runs_of_one_seed_are_one_run_at_each_silo() -> None:
     assert together == pytest.approx(unit_epsilon(sampled(0.5**0.5, q=0.02), ITEM, False), rel=1e-9)
 
 
+def test_silos_are_compared_at_the_delta_that_is_asked_for() -> None:
+    """Rare items of two silos under little noise: what they cost is below δ = 0.09 that the run was planned for."""
+    kinds = [*((1.0, 1, 40.0 + n) for n in range(4)), (3e-5, 3, 0.35), (2.4e-5, 4, 0.35)]
+    base = plan(LOCAL_ITEM, 1.0, silos=6, held=2, rounds=12, k=1, delta=0.09)
+    one = base.silos[0]
+    silos = (replace(one, sampling_probability=q, steps_per_round=n, noise_multiplier=s) for q, n, s in kinds)
+    made = replace(base, silos=tuple(silos))
+    asked = replace(made, settings=replace(made.settings, delta=1e-7))
+    assert composed_epsilon(entries(made), SUBJECT, True, 1e-7) == unit_epsilon(asked, SUBJECT, True) > 4
+
+
 def test_the_noise_of_a_sum_is_the_least_of_each_run() -> None:
     base = plan(sound(plans.CENTRAL), 1.0, silos=2, steps=1)
     silos = base.silos[0], replace(base.silos[1], noise_multiplier=9.0)
     runs = entries(*(replace(base, silos=each) for each in (silos, silos[::-1])), seeds="seed 0", partition="p")
+    with pytest.raises(PrivacyError, match="one local step a round"):
+        unit_epsilon(plan(sound(plans.CENTRAL), 1.0, silos=2, steps=2), ITEM, False)
     one = plan(sound(plans.CENTRAL), 0.5**0.5, silos=2, steps=1)
     assert composed_epsilon(runs, ITEM, False, DELTA) == pytest.approx(unit_epsilon(one, ITEM, False), rel=1e-9)
 

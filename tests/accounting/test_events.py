@@ -157,6 +157,8 @@ def test_shifts_on_a_coin_do_not_add_up() -> None:
             sampled_gaussian(0.5).convolve(coin)
         with pytest.raises(PrivacyError, match="has no event"):
             dp_event((MixtureSteps(1.0, coin, 1),))
+        with pytest.raises(PrivacyError, match="integer noise and draws"):
+            epsilon_of((MixtureSteps(1.0, coin, 1),), 1e-5, "rdp_integer")
 
 
 def test_trimming_moves_mass_upwards() -> None:

@@ -181,6 +181,8 @@ def selected_epsilon(plans: list[PrivacyPlan], chosen: PrivateSelection, unit: A
 
 
 def test_a_curve_of_nothing_and_a_delta_that_is_none_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="a run without noise"):
+        selected_epsilon([release(), release(0.0)], selection())
     with pytest.raises(ConfigError, match="plans to be those of at least one setting"):
         selected_epsilon([], selection())
     for delta in (0.0, 1.0, -1e-5):

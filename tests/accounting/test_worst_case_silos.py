@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from accounting import plans
 from accounting.plans import HIGRAD_V1, JOINT, LOCAL_ITEM, RELEASE, SOUND, SUBJECT, facts, plan, settings, sound
 from subjectdp.accounting import worst_case_silos
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
@@ -19,17 +20,7 @@ from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import silo_loss, unit_epsilon, unit_losses
 from subjectdp.accounting.worst_case_silos import SiloRun
 from subjectdp.algorithms.registry import mechanism
-from subjectdp.plan.plan import (
-    AccountingMode,
-    FederationFacts,
-    Horizontal,
-    NoiseDistribution,
-    PrivacyPlan,
-    PrivacyUnit,
-    SamplingMethod,
-    SiloChoice,
-    SiloSchedule,
-)
+from subjectdp.plan.plan import NoiseDistribution, PrivacyPlan, SamplingMethod, SiloChoice, SiloSchedule
 from subjectdp.sampling import silos_of_round
 
 pytestmark = pytest.mark.slow
@@ -251,8 +242,8 @@ def test_integer_noise_of_drawn_silos_counts_every_round() -> None:
     assert unit_epsilon(made, SUBJECT, every_silo=True) == pytest.approx(expected, rel=1e-6)
 
 
-OF_SUBJECTS = replace(mechanism("local_item_dp", None, AccountingMode.SOUND), claimed_unit=PrivacyUnit.SUBJECT)
-SETTINGS = settings(mode=AccountingMode.SOUND, horizontal=Horizontal.SOUND, rounds=50, batch_size=32)
+OF_SUBJECTS = replace(mechanism("local_item_dp", None, SOUND), claimed_unit=SUBJECT)
+SETTINGS = settings(mode=SOUND, rounds=50, batch_size=32)
 
 # silos, silos of a subject, cap, ε, rounds, spread of the sizes' logarithms
 CASES = [(3, 2, 3, 2.0, 5, 1.2), (16, 4, 7, 8.0, 50, 1.2), (40, 2, 6, 0.5, 5, 1.2), (120, 3, 4, 8.0, 50, 0.5)]
@@ -263,28 +254,27 @@ def test_noise_is_just_enough(silos: int, held: int, cap: int, epsilon: float, r
     sizes = 100 + 300 * np.exp(np.random.default_rng(silos).normal(size=silos) * spread)
     facts = federation(sizes, np.full(silos, cap), held)
     plan = make_plan(OF_SUBJECTS, facts, replace(SETTINGS, epsilon=epsilon, rounds=rounds))
-    reached = unit_epsilon(plan, PrivacyUnit.SUBJECT, every_silo=True)
+    reached = unit_epsilon(plan, SUBJECT, every_silo=True)
     assert 0.99 * epsilon <= reached <= epsilon
 
 
 def test_a_sum_is_accounted_for_its_worst_pair_of_silos() -> None:
     draws = np.random.default_rng(4)
     facts = federation(100 + 300 * np.exp(draws.normal(size=30)), draws.choice([1, 2, 3, 4, 6, 8, 12, 16], 30), 2)
-    joint = replace(mechanism("joint_noise", None, AccountingMode.SOUND), claimed_unit=PrivacyUnit.SUBJECT)
+    joint = replace(mechanism("joint_noise", None, SOUND), claimed_unit=SUBJECT)
     plan = make_plan(joint, facts, replace(SETTINGS, local_steps=1, noise_multiplier=14.0))
     own = 14.0 / math.sqrt(2)  # of two silos that have the noise of all between them
 
     def of_pair(pair: tuple[SiloSchedule, SiloSchedule]) -> float:
         silos = tuple(replace(silo, noise_multiplier=own) for silo in pair)
-        return unit_epsilon(replace(plan, silos=silos), PrivacyUnit.SUBJECT, every_silo=True, resolution=SEARCH)
+        return unit_epsilon(replace(plan, silos=silos), SUBJECT, every_silo=True, resolution=SEARCH)
 
     far = sorted(plan.silos, key=lambda silo: silo.sampling_probability * silo.max_items_per_subject**2)[-12:]
     worst = max(map(of_pair, combinations(far, 2)))
-    stated = unit_epsilon(plan, PrivacyUnit.SUBJECT, every_silo=True, resolution=SEARCH)
+    stated = unit_epsilon(plan, SUBJECT, every_silo=True, resolution=SEARCH)
     assert worst * (1 - 1e-9) <= stated <= 1.02 * worst
 
 
-def federation(sizes: np.ndarray, caps: np.ndarray, held: int) -> FederationFacts:
-    items = tuple(map(int, sizes))
-    subjects = tuple(count // 5 for count in items)
-    return FederationFacts(items, subjects, tuple(map(int, caps)), True, None, held, sum(subjects))
+def federation(sizes: np.ndarray, caps: np.ndarray, held: int) -> plans.FederationFacts:
+    items, subjects = tuple(map(int, sizes)), tuple(int(size) // 5 for size in sizes)
+    return plans.FederationFacts(items, subjects, tuple(map(int, caps)), True, None, held, sum(subjects))

@@ -307,15 +307,10 @@ def divergences_near_one(sigma: float, shift: Shift) -> Floats:
 
 @lru_cache(maxsize=512)
 def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -> Floats:
-    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions.
-    E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share."""
-    if isinstance(shift, Told):
-        raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
+    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions."""
+    if isinstance(shift, Told | Turned):
+        raise PrivacyError("No bound is known for integer noise and draws that are known or shared.")
     values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
-    if isinstance(shift, Turned):
-        powers = np.asarray(orders)[:, None]
-        moments = logsumexp(np.log(weights) + powers * (powers - 1) / 2 * (values / sigma) ** 2, axis=1)
-        return np.asarray(moments / (np.asarray(orders) - 1))
     moved = values > 0
     if (chance := float(weights[moved].sum())) == 0.0:
         return np.zeros(len(orders))

@@ -130,6 +130,8 @@ def test_too_many_outcomes_of_a_draw_are_bounded_by_fewer(monkeypatch: pytest.Mo
     chosen["silos_per_round"] = 45
     alike = unequal([(0.02, 5, 8.0)] * 50, 50, **chosen)  # has 46, which nothing merges
     exact, exact_one, exact_alike = (unit_epsilon(each, SUBJECT, every_silo=True) for each in (whole, one, alike))
+    certain = unit_epsilon(unequal([(0.02, 5, 8.0)] * 45, 45), SUBJECT, every_silo=True)  # 45 releases in each round
+    assert exact_alike == pytest.approx(certain, rel=1e-3)
     monkeypatch.setattr(worst_case_silos, "_MOST_OUTCOMES", 40)
     assert exact * 1.001 < unit_epsilon(whole, SUBJECT, every_silo=True) < 1.2 * exact
     assert unit_epsilon(one, SUBJECT, every_silo=True) == exact_one
@@ -186,16 +188,16 @@ def test_silos_in_turn_need_less_noise_than_silos_drawn_at_random() -> None:
 def test_a_budget_is_spent_in_the_rounds_of_its_silos() -> None:
     """SubjectRelease, everybody in every round: parts c_i of the clip norm at the silos, Σ c_i² = 1."""
     release = sound(RELEASE)
-    half = plan(release, 8.0, silos=4, rounds=40, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS, silos_per_round=2)
-    fewer = plan(release, 8.0, silos=4, rounds=20, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
+    half = plan(release, 8.0, silos=4, rounds=41, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS, silos_per_round=2)
+    fewer = plan(release, 8.0, silos=4, rounds=21, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
     for parts in ((0.25,) * 4, (0.7, 0.1, 0.1, 0.1), (1.0, 0.0, 0.0, 0.0)):
-        moved = sum(parts[silo] for round_ in range(1, 41) for silo in silos_of_round(4, half.settings, 0, round_))
-        assert moved <= 20 + 1e-9, "Σ over rounds of the squares"
+        moved = sum(parts[silo] for round_ in range(1, 42) for silo in silos_of_round(4, half.settings, 0, round_))
+        assert moved <= 21 + 1e-9, "Σ over rounds of the squares"
     assert unit_epsilon(half, SUBJECT, True) == pytest.approx(unit_epsilon(fewer, SUBJECT, True), rel=1e-9)
     coins = replace(half, silos=tuple(replace(silo, sampling_probability=0.5) for silo in half.silos))
     drawn = replace(half, settings=replace(half.settings, silo_choice=SiloChoice.RANDOM))
     for each in (coins, drawn):
-        assert unit_losses(each, SUBJECT, True)[0][0].steps == 40, "no proof under coins, or for drawn silos"
+        assert unit_losses(each, SUBJECT, True)[0][0].steps == 41, "no proof under coins, or for drawn silos"
 
 
 def test_a_place_is_as_bad_as_every_silo_that_may_take_it() -> None:

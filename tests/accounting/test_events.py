@@ -41,7 +41,7 @@ def test_participation_of_poisson_by_enumeration() -> None:
     assert participation(POISSON, q, k, 100) == pytest.approx(chance)
 
 
-@pytest.mark.parametrize(("items", "batch", "k"), [(7, 3, 2), (7, 6, 2)])
+@pytest.mark.parametrize(("items", "batch", "k"), [(7, 3, 2), (7, 6, 2), (3, 2, 5)])
 def test_participation_of_fixed_batches_by_enumeration(items: int, batch: int, k: int) -> None:
     chance = [0] * (k + 1)
     for drawn in itertools.combinations(range(items), batch):

@@ -100,7 +100,7 @@ def test_the_noise_of_a_sum_is_the_least_of_each_run() -> None:
     assert composed_epsilon(runs, ITEM, False, DELTA) == pytest.approx(unit_epsilon(one, ITEM, False), rel=1e-9)
 
 
-@pytest.mark.parametrize("other", [sampled(q=0.03), sampled(k=4)])
+@pytest.mark.parametrize("other", [sampled(q=0.03), sampled(k=4), sampled(q=1.0)])
 def test_runs_of_one_seed_that_sample_differently_have_no_epsilon(other: PrivacyPlan) -> None:
     with pytest.raises(PrivacyError, match="run-0, run-1 share draws of one seed"):
         composed_epsilon(entries(sampled(), other, seeds="seed 0", partition="p"), SUBJECT, True, DELTA)
@@ -224,6 +224,13 @@ def test_a_selection_under_integer_noise_has_its_bounds() -> None:
     whole = 2 * integer_bounds(4.0, plans.items(plans.Q, 3)) + orders / (2 * selection().score_noise_multiplier ** 2)
     repeated = _compute_rdp_repeat_and_select(orders, whole, 3.0, SHAPES["poisson"])
     assert selected_epsilon([made], selection()) == pytest.approx(compute_epsilon(orders, repeated, DELTA)[0], rel=1e-9)
+
+
+def test_every_silo_counts_in_a_selection() -> None:
+    base, noisier = (sampled(noise, silos=2, k=1) for noise in (1.2, 1.3))
+    uneven = replace(base, silos=(base.silos[0], noisier.silos[0]))
+    less, between, more = (selected_epsilon([each], selection()) for each in (noisier, uneven, base))
+    assert less < between < more
 
 
 def test_all_releases_of_drawn_silos_count() -> None:

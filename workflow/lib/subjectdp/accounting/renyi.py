@@ -266,11 +266,8 @@ def opacus_epsilon(loss: PrivacyLoss, delta: float) -> float:
     except ModuleNotFoundError as missing:
         allowed = "one that needs no Opacus (pip install 'subjectdp[opacus]' installs it)"
         raise expected("accountant", "opacus", allowed, PrivacyError) from missing
-    loss = tuple(part for part in loss if part.shift.sensitivities != (0.0,))
     if not all(_has_closed_form(part.shift) for part in loss):
         raise expected("mechanism for Opacus' accountant", "mixture of Gaussians", "a sampled Gaussian", PrivacyError)
-    if not loss:
-        return 0.0
     accountant: Any = accountants.RDPAccountant()
     atoms = ((p.shift.sensitivities[-1], p.shift.probabilities[-1]) for p in loss)
     accountant.history = [(p.noise_multiplier / s, q, p.steps) for p, (s, q) in zip(loss, atoms, strict=True)]

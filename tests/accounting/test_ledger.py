@@ -61,9 +61,9 @@ def test_runs_of_one_seed_share_their_coins() -> None:
     """Both runs see the same mini-batches: as bad as one run with the noise of both, worse than other seeds."""
     runs = entries(sampled(), sampled(2.4), seeds="seed 0", partition="p")
     joint = (1.2**-2 + 2.4**-2) ** -0.5
-    together = composed_epsilon(runs, ITEM, False, DELTA)
-    assert together == pytest.approx(unit_epsilon(sampled(joint), ITEM, False), rel=1e-9)
-    assert together > composed_epsilon(entries(sampled(), sampled(2.4)), ITEM, False, DELTA)
+    together = composed_epsilon(runs, SUBJECT, True, DELTA)
+    assert together == pytest.approx(unit_epsilon(sampled(joint), SUBJECT, True), rel=1e-9)
+    assert together > composed_epsilon(entries(sampled(), sampled(2.4)), SUBJECT, True, DELTA)
 
 
 def test_runs_of_one_seed_are_one_run_at_each_silo() -> None:

@@ -149,6 +149,8 @@ def test_convolution_by_enumeration() -> None:
 def test_masses_that_are_no_numbers_have_no_epsilon() -> None:
     masses = DensePLDPmf(1e-3, 0, np.array([0.5, np.nan]), 0.0, True)
     assert epsilon_at(pld.PrivacyLossDistribution(masses), 1e-5) == math.inf
+    lost = pld.PrivacyLossDistribution(DensePLDPmf(1e-3, 0, np.array([0.99]), 0.01, True))
+    assert composed([(lost, 3)])._pmf_remove._infinity_mass == pytest.approx(1 - 0.99**3)
 
 
 def test_shifts_on_a_coin_do_not_add_up() -> None:

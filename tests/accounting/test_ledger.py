@@ -85,7 +85,7 @@ def test_silos_are_compared_at_the_delta_that_is_asked_for() -> None:
     """Rare items of two silos under little noise: what they cost is below δ = 0.09 that the run was planned for."""
     kinds = [*((1.0, 1, 40.0 + n) for n in range(4)), (3e-5, 3, 0.35), (2.4e-5, 4, 0.35)]
     one = (base := plan(LOCAL_ITEM, 1.0, silos=6, held=2, rounds=12, k=1, delta=0.09)).silos[0]
-    silos = (replace(one, sampling_probability=q, steps_per_round=n, noise_multiplier=s) for q, n, s in kinds)
+    silos = [replace(one, sampling_probability=q, steps_per_round=n, noise_multiplier=s) for q, n, s in kinds]
     asked = replace(made := replace(base, silos=tuple(silos)), settings=replace(base.settings, delta=1e-7))
     assert composed_epsilon(entries(made), SUBJECT, True, 1e-7) == unit_epsilon(asked, SUBJECT, True) > 4
 

@@ -123,6 +123,14 @@ def test_drawn_silos_cost_what_the_worst_choice_does(together: int, changes: dic
     assert worst * (1 - 1e-6) <= unit_epsilon(whole, SUBJECT, every_silo=True) <= 1.02 * worst
 
 
+def test_drawn_silos_are_compared_for_all_rounds() -> None:
+    """Rare items under little noise at two silos: in one of 100,000 rounds they are next to nothing."""
+    kinds = [*((1.0, 1, 4000.0 + n) for n in range(4)), (1e-8, 1, 0.15), (8e-9, 2, 0.15)]
+    whole = replace(unequal(kinds, 2, delta=1e-3, silos_per_round=5, silo_choice=SiloChoice.RANDOM), rounds=100_000)
+    worst = unit_epsilon(replace(whole, people=(((4, 8), (5, 8)),)), SUBJECT, every_silo=True)
+    assert unit_epsilon(whole, SUBJECT, every_silo=True) >= worst > 15
+
+
 def test_too_many_outcomes_of_a_draw_are_bounded_by_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"silos_per_round": 4, "silo_choice": SiloChoice.RANDOM}
     whole = unequal([(0.02 * 1.1**n, 5, 8.0) for n in range(8)], 8, **chosen)

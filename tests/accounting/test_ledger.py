@@ -218,11 +218,11 @@ def test_the_worst_setting_counts_drawn_or_not() -> None:
 
 
 def test_runs_and_selections_under_integer_noise_have_its_bounds() -> None:
-    """A subject's three items, in two steps: the bounds are above the divergences of Gaussian noise."""
     integers = {"noise_distribution": NoiseDistribution.SKELLAM, "accountant": "rdp_integer"}
     made, orders = plan(LOCAL_ITEM, 4.0, rounds=2, steps=1, k=3, **integers), np.array(INTEGER_BOUND_ORDERS)
     whole = 2 * integer_bounds(4.0, plans.items(plans.Q, 3)) + orders / (2 * selection().score_noise_multiplier ** 2)
-    assert composed_epsilon(entries(made), SUBJECT, True, DELTA) == unit_epsilon(made, SUBJECT, True)
+    both = composed_epsilon(entries(made, plan(LOCAL_ITEM, 4.0, rounds=2, steps=1, k=3)), SUBJECT, True, DELTA)
+    assert both == unit_epsilon(replace(made, rounds=4), SUBJECT, True)
     repeated = _compute_rdp_repeat_and_select(orders, whole, 3.0, SHAPES["poisson"])
     assert selected_epsilon([made], selection()) == pytest.approx(compute_epsilon(orders, repeated, DELTA)[0], rel=1e-9)
 

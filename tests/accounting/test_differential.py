@@ -19,23 +19,13 @@ from accounting.plans import CENTRAL, ITEM, LOCAL_GROUP, SUBJECT, plan, settings
 from accounting.reference import DELTA, STILL, Release, added, binomial, composed, epsilon, sampled
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.plan.plan import (
-    BudgetWeights,
-    Clipping,
-    FederationFacts,
-    PrivacyPlan,
-    PrivacyUnit,
-    SamplingMethod,
-    SiloChoice,
-    SubjectSettings,
-    TrustModel,
-)
+from subjectdp.plan.plan import BudgetWeights, PrivacyPlan, SamplingMethod, SiloChoice, SubjectSettings, TrustModel
 
 pytestmark = pytest.mark.slow
 
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
 Random = np.random.Generator
-Case = tuple[PrivacyPlan, PrivacyUnit, bool, list[list[Release]], float]
+Case = tuple[PrivacyPlan, plans.PrivacyUnit, bool, list[list[Release]], float]
 """Plan, unit, whether at all silos, every choice of silos' releases, and how far above the largest is not too far."""
 
 
@@ -120,7 +110,7 @@ def item_in_a_sum_of_drawn_silos(random: Random) -> Case:
 def item_beside_others_of_its_subject(random: Random) -> Case:
     q, steps, k = random.uniform(0.02, 0.3), int(random.integers(2, 30)), int(random.integers(2, 6))
     sigma, alone = 2 * _noise(random, q, steps), (1 - q) ** (k - 1)
-    clipped = replace(plans.CAPPED, clipping=Clipping.PER_SUBJECT)
+    clipped = replace(plans.CAPPED, clipping=plans.Clipping.PER_SUBJECT)
     made = plan(sound(clipped), sigma, rounds=steps, steps=1, q=q, k=k)
     # told by a move so long that nobody takes one for the other
     far = 60 * sigma
@@ -188,17 +178,19 @@ def drawn_silos_of_a_subject_under_joint_noise(random: Random) -> Case:
 
 
 def drawn_unequal_silos_of_a_subject(random: Random) -> Case:
-    """One silo takes part in a round, everybody knows which, and small silos draw their items more often."""
+    """One silo takes part in a round, everybody knows which; each draws and noises in its own way."""
     silos, rounds, k = int(random.integers(2, 6)), int(random.integers(3, 12)), int(random.integers(1, 4))
-    held, each = int(random.integers(1, silos + 1)), random.uniform(0.02, 0.9, silos)
+    held, each = int(random.integers(2, silos + 1)), random.uniform(0.02, 0.9, silos)
     sigma = _noise(random, k * each.max(), rounds)
     made = plan(sound(plans.CAPPED), sigma, silos=silos, rounds=rounds, steps=1, k=k, held=held)
     drawn = replace(made.settings, silos_per_round=1, silo_choice=SiloChoice.RANDOM)
-    unequal = tuple(replace(silo, sampling_probability=q) for silo, q in zip(made.silos, each, strict=True))
+    kinds = list(zip(each, random.uniform(1.0, 1.5, silos), strict=True))  # and its noise over the least
+    unequal = tuple(replace(made.silos[0], sampling_probability=q, noise_multiplier=sigma * r) for q, r in kinds)
     choices, far = [], 60 * sigma  # a move so long that nobody takes one silo for another
-    for some in combinations(each, held):
+    for some in combinations(kinds, held):
         gone = {i * far: 1 / silos if i else 1 - held / silos for i in range(held + 1)}
-        there = {i * far + move: p / silos for i, q in enumerate(some, 1) for move, p in binomial(k, q).items()}
+        laws = {i * far: (binomial(k, q), r) for i, (q, r) in enumerate(some, 1)}
+        there = {i + move / r: p / silos for i, (law, r) in laws.items() for move, p in law.items()}
         choices.append([Release({0.0: gone[0.0]} | there, sigma, rounds, gone)])
     return replace(made, settings=drawn, silos=unequal), SUBJECT, True, choices, 1.01
 
@@ -244,8 +236,8 @@ def test_the_composition_knows_the_gaussian() -> None:
     assert reached == pytest.approx(DELTA, rel=1e-2)
 
 
-def small(silos: int, k: int) -> FederationFacts:
-    return FederationFacts((800,) * silos, (100,) * silos, (k,) * silos, True, k, silos)
+def small(silos: int, k: int) -> plans.FederationFacts:
+    return plans.FederationFacts((800,) * silos, (100,) * silos, (k,) * silos, True, k, silos)
 
 
 def test_central_sub_dp_as_published() -> None:

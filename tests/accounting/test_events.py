@@ -41,8 +41,8 @@ def test_participation_of_poisson_by_enumeration() -> None:
     assert participation(POISSON, q, k, 100) == pytest.approx(chance)
 
 
-def test_participation_of_fixed_batches_by_enumeration() -> None:
-    items, batch, k = 7, 3, 2
+@pytest.mark.parametrize(("items", "batch", "k"), [(7, 3, 2), (7, 6, 2), (3, 2, 5)])
+def test_participation_of_fixed_batches_by_enumeration(items: int, batch: int, k: int) -> None:
     chance = [0] * (k + 1)
     for drawn in itertools.combinations(range(items), batch):
         chance[sum(item < k for item in drawn)] += 1
@@ -149,12 +149,18 @@ def test_convolution_by_enumeration() -> None:
 def test_masses_that_are_no_numbers_have_no_epsilon() -> None:
     masses = DensePLDPmf(1e-3, 0, np.array([0.5, np.nan]), 0.0, True)
     assert epsilon_at(pld.PrivacyLossDistribution(masses), 1e-5) == math.inf
+    lost = pld.PrivacyLossDistribution(DensePLDPmf(1e-3, 0, np.array([0.99]), 0.01, True))
+    assert composed([(lost, 3)])._pmf_remove._infinity_mass == pytest.approx(1 - 0.99**3)
 
 
 def test_shifts_on_a_coin_do_not_add_up() -> None:
     for coin in (Turned.by(0.5, 2.0), known_coin(sampled_gaussian(0.5))):
         with pytest.raises(PrivacyError, match="a sum of shifts that rest on a coin"):
             sampled_gaussian(0.5).convolve(coin)
+        with pytest.raises(PrivacyError, match="has no event"):
+            dp_event((MixtureSteps(1.0, coin, 1),))
+        with pytest.raises(PrivacyError, match="integer noise and draws"):
+            epsilon_of((MixtureSteps(1.0, coin, 1),), 1e-5, "rdp_integer")
 
 
 def test_trimming_moves_mass_upwards() -> None:
@@ -226,7 +232,7 @@ def test_equal_silos_are_merged() -> None:
     assert merged([part] * 16) == (MixtureSteps(2.0, sampled_gaussian(0.1), 160),)
 
 
-@pytest.mark.parametrize("mu", [0.01, 0.5, 1.0, 7.0, 40.0, 3e3, 1e5])
+@pytest.mark.parametrize("mu", [0.0, 0.01, 0.5, 1.0, 7.0, 40.0, 3e3, 1e5])
 def test_gaussian_epsilon_and_mu_are_inverse_over_many_orders_of_magnitude(mu: float) -> None:
     """Also where ε is 1e10: the two terms of δ are then of the size e^ε."""
     epsilon = gaussian.gdp_epsilon(mu, 1e-5)

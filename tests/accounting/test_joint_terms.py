@@ -17,15 +17,7 @@ from subjectdp.accounting.renyi import SkellamMechanism, best_epsilon, sampled_d
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.noise.skellam import Grid
-from subjectdp.plan.plan import (
-    Accountant,
-    AccountingMode,
-    Mechanism,
-    NoiseDistribution,
-    PrivacyPlan,
-    PrivacyUnit,
-    SamplingMethod,
-)
+from subjectdp.plan.plan import Accountant, AccountingMode, Mechanism, NoiseDistribution, PrivacyPlan, PrivacyUnit
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +70,7 @@ def test_updates_are_calibrated_for_the_silo_in_closed_form() -> None:
 
 @pytest.mark.parametrize(("sampling", "q", "k"), [(plans.POISSON, 0.3, 2), (plans.FIXED, 0.4, 2)])
 def test_a_unit_takes_part_in_an_update_as_often_as_enumeration_says(
-    sampling: SamplingMethod, q: float, k: int
+    sampling: plans.SamplingMethod, q: float, k: int
 ) -> None:
     """All outcomes of two mini-batches of a silo of five items."""
     items, steps = 5, 2

@@ -10,29 +10,19 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
 
-from accounting.plans import (
-    DELTA,
-    FED_AVG,
-    HIGRAD_V3,
-    ITEM,
-    LOCAL_ITEM,
-    RELEASE,
-    SUBJECT,
-    SUBJECT_SAMPLING,
-    plan,
-    sound,
-)
+from accounting import plans
+from accounting.plans import DELTA, ITEM, LOCAL_ITEM, SUBJECT, plan, sound
 from subjectdp.accounting.gaussian import gdp_epsilon
 from subjectdp.accounting.ledger import LedgerEntry, composed_epsilon
 from subjectdp.accounting.private_selection import SHAPES, PrivateSelection, selection_curve
-from subjectdp.accounting.renyi import ORDERS
+from subjectdp.accounting.renyi import INTEGER_BOUND_ORDERS, ORDERS, integer_bounds
 from subjectdp.accounting.sound import unit_epsilon
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.plan.plan import Mechanism, PrivacyPlan, SamplingMethod, SiloChoice
+from subjectdp.plan.plan import Mechanism, NoiseDistribution, PrivacyPlan, SamplingMethod, SiloChoice
 
 
 def release(noise: float = 10.0, rounds: int = 20) -> PrivacyPlan:
-    return plan(RELEASE, noise, silos=2, rounds=rounds, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
+    return plan(plans.RELEASE, noise, silos=2, rounds=rounds, q=1.0, sampling=SamplingMethod.POISSON_SUBJECTS)
 
 
 def entries(*plans: PrivacyPlan, seeds: str = "", partition: str = "") -> list[LedgerEntry]:
@@ -71,9 +61,9 @@ def test_runs_of_one_seed_share_their_coins() -> None:
     """Both runs see the same mini-batches: as bad as one run with the noise of both, worse than other seeds."""
     runs = entries(sampled(), sampled(2.4), seeds="seed 0", partition="p")
     joint = (1.2**-2 + 2.4**-2) ** -0.5
-    together = composed_epsilon(runs, ITEM, False, DELTA)
-    assert together == pytest.approx(unit_epsilon(sampled(joint), ITEM, False), rel=1e-9)
-    assert together > composed_epsilon(entries(sampled(), sampled(2.4)), ITEM, False, DELTA)
+    together = composed_epsilon(runs, SUBJECT, True, DELTA)
+    assert together == pytest.approx(unit_epsilon(sampled(joint), SUBJECT, True), rel=1e-9)
+    assert together > composed_epsilon(entries(sampled(), sampled(2.4)), SUBJECT, True, DELTA)
 
 
 def test_runs_of_one_seed_are_one_run_at_each_silo() -> None:
@@ -91,7 +81,26 @@ def test_runs_of_one_seed_are_one_run_at_each_silo() -> None:
     assert together == pytest.approx(unit_epsilon(sampled(0.5**0.5, q=0.02), ITEM, False), rel=1e-9)
 
 
-@pytest.mark.parametrize("other", [sampled(q=0.03), sampled(k=4)])
+def test_silos_are_compared_at_the_delta_that_is_asked_for() -> None:
+    """Rare items of two silos under little noise: what they cost is below δ = 0.09 that the run was planned for."""
+    kinds = [*((1.0, 1, 40.0 + n) for n in range(4)), (3e-5, 3, 0.35), (2.4e-5, 4, 0.35)]
+    one = (base := plan(LOCAL_ITEM, 1.0, silos=6, held=2, rounds=12, k=1, delta=0.09)).silos[0]
+    silos = [replace(one, sampling_probability=q, steps_per_round=n, noise_multiplier=s) for q, n, s in kinds]
+    asked = replace(made := replace(base, silos=tuple(silos)), settings=replace(base.settings, delta=1e-7))
+    assert composed_epsilon(entries(made), SUBJECT, True, 1e-7) == unit_epsilon(asked, SUBJECT, True) > 4
+
+
+def test_the_noise_of_a_sum_is_the_least_of_each_run() -> None:
+    base = plan(sound(plans.CENTRAL), 1.0, silos=2, steps=1)
+    silos = base.silos[0], replace(base.silos[1], noise_multiplier=9.0)
+    runs = entries(*(replace(base, silos=each) for each in (silos, silos[::-1])), seeds="seed 0", partition="p")
+    with pytest.raises(PrivacyError, match="one local step a round"):
+        unit_epsilon(plan(sound(plans.CENTRAL), 1.0, silos=2, steps=2), ITEM, False)
+    one = plan(sound(plans.CENTRAL), 0.5**0.5, silos=2, steps=1)
+    assert composed_epsilon(runs, ITEM, False, DELTA) == pytest.approx(unit_epsilon(one, ITEM, False), rel=1e-9)
+
+
+@pytest.mark.parametrize("other", [sampled(q=0.03), sampled(k=4), sampled(q=1.0)])
 def test_runs_of_one_seed_that_sample_differently_have_no_epsilon(other: PrivacyPlan) -> None:
     with pytest.raises(PrivacyError, match="run-0, run-1 share draws of one seed"):
         composed_epsilon(entries(sampled(), other, seeds="seed 0", partition="p"), SUBJECT, True, DELTA)
@@ -102,7 +111,7 @@ def test_runs_of_one_seed_on_other_partitions_have_no_epsilon() -> None:
         composed_epsilon(entries(sampled(), sampled(), seeds="seed 0"), ITEM, False, DELTA)
 
 
-@pytest.mark.parametrize(("bad", "reason"), [(FED_AVG, "adds no noise"), (HIGRAD_V3, "distinct subjects")])
+@pytest.mark.parametrize(("bad", "reason"), [(plans.FED_AVG, "adds no noise"), (plans.HIGRAD_V3, "distinct subjects")])
 def test_a_run_without_an_epsilon_leaves_none_to_all(bad: Mechanism, reason: str) -> None:
     runs = [sampled(), plan(bad, 9.0, rounds=2)]
     with pytest.raises(PrivacyError, match=reason):
@@ -170,6 +179,8 @@ def selected_epsilon(plans: list[PrivacyPlan], chosen: PrivateSelection, unit: A
 
 
 def test_a_curve_of_nothing_and_a_delta_that_is_none_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="a run without noise"):
+        selected_epsilon([release(), release(0.0)], selection())
     with pytest.raises(ConfigError, match="plans to be those of at least one setting"):
         selected_epsilon([], selection())
     for delta in (0.0, 1.0, -1e-5):
@@ -206,13 +217,32 @@ def test_the_worst_setting_counts_drawn_or_not() -> None:
     assert both == pytest.approx(selected_epsilon([release(4.0)], selection()), rel=1e-12)
 
 
+def test_runs_and_selections_under_integer_noise_have_its_bounds() -> None:
+    integers = {"noise_distribution": NoiseDistribution.SKELLAM, "accountant": "rdp_integer"}
+    made, orders = plan(LOCAL_ITEM, 4.0, rounds=2, steps=1, k=3, **integers), np.array(INTEGER_BOUND_ORDERS)
+    whole = 2 * integer_bounds(4.0, plans.items(plans.Q, 3)) + orders / (2 * selection().score_noise_multiplier ** 2)
+    both = composed_epsilon(entries(made, plan(LOCAL_ITEM, 4.0, rounds=2, steps=1, k=3)), SUBJECT, True, DELTA)
+    assert both == unit_epsilon(replace(made, rounds=4), SUBJECT, True)
+    repeated = _compute_rdp_repeat_and_select(orders, whole, 3.0, SHAPES["poisson"])
+    assert selected_epsilon([made], selection()) == pytest.approx(compute_epsilon(orders, repeated, DELTA)[0], rel=1e-9)
+
+
+def test_every_silo_counts_in_a_selection() -> None:
+    base, noisier = (sampled(noise, silos=2, k=1) for noise in (1.2, 1.3))
+    uneven = replace(base, silos=(base.silos[0], noisier.silos[0]))
+    less, between, more = (selected_epsilon([each], selection()) for each in (noisier, uneven, base))
+    assert less < between < more
+
+
 def test_all_releases_of_drawn_silos_count() -> None:
     """Two of three silos are drawn, a subject is at two: both of its silos release with 1/3, else one of them does."""
     some = {"silos_per_round": 2, "silo_choice": SiloChoice.RANDOM, "sampling": SamplingMethod.POISSON_SUBJECTS}
-    made = plan(sound(SUBJECT_SAMPLING), 4.0, silos=3, held=2, rounds=10, steps=1, q=1.0, k=1, **some)
+    made = plan(sound(plans.SUBJECT_SAMPLING), 4.0, silos=3, held=2, rounds=10, steps=1, q=1.0, k=1, **some)
     chosen, orders = selection(), np.array(ORDERS)
     one = (orders - 1) * orders / (2 * 4.0**2)
     training = 10 * np.logaddexp(np.log(1 / 3) + 2 * one, np.log(2 / 3) + one) / (orders - 1)
+    alone, _ = compute_epsilon(orders, training, DELTA)
+    assert 0.9 * alone < unit_epsilon(made, SUBJECT, True) <= alone
     whole = training + orders / (2 * chosen.score_noise_multiplier**2)
     repeated = _compute_rdp_repeat_and_select(orders, whole, chosen.mean, SHAPES[chosen.distribution])
     expected, _ = compute_epsilon(orders, repeated, DELTA)

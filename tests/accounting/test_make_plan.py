@@ -21,16 +21,7 @@ from subjectdp.accounting.sound import averaged_noise, typical_group_size, unit_
 from subjectdp.accounting.statements import privacy_statements
 from subjectdp.config.scenario import load_scenario
 from subjectdp.errors import PrivacyError
-from subjectdp.plan.plan import (
-    Accountant,
-    Clipping,
-    FederationFacts,
-    Horizontal,
-    Mechanism,
-    PrivacyPlan,
-    SamplingMethod,
-    SiloChoice,
-)
+from subjectdp.plan.plan import Accountant, Clipping, Horizontal, Mechanism, PrivacyPlan, SamplingMethod, SiloChoice
 from subjectdp.plan.rules import executed_rounds
 
 approx = pytest.approx
@@ -289,7 +280,7 @@ def test_items_that_move_more_have_more_noise_in_silos_of_one_size() -> None:
     sizes, most = (10, 10, 20, 30, 40, 50), (1, 2, 1, 1, 1, 1)
     clipped = replace(sound(plans.LOCAL_ITEM), clipping=Clipping.PER_SUBJECT)
     chosen = settings(mode=plans.SOUND, epsilon=2.0, rounds=5, local_steps=2, batch_size=10)
-    made = make_plan(clipped, FederationFacts(sizes, sizes, most, True, None, 1), chosen)
+    made = make_plan(clipped, plans.FederationFacts(sizes, sizes, most, True, None, 1), chosen)
     assert made.silos[1].noise_multiplier == pytest.approx(2 * made.silos[0].noise_multiplier)
     assert unit_epsilon(made, plans.ITEM, False) <= 2.0
 

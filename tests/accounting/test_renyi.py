@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 from opacus.accountants import RDPAccountant
 from opacus.accountants.analysis import rdp as opacus
 from scipy.special import ive, logsumexp
+from scipy.stats import norm
 
 from accounting.plans import FIXED, ITEM, items
 from subjectdp.accounting import renyi
 from subjectdp.accounting.epsilon import epsilon_of
-from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, sampled_gaussian, unit_shift
+from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, Turned, sampled_gaussian, unit_shift
 from subjectdp.accounting.renyi import NEAR_ONE, divergences_near_one, integer_divergences
 from subjectdp.noise.skellam import skellam_variance
 from subjectdp.plan.plan import Clipping
@@ -114,11 +116,12 @@ SETTINGS = [
 def test_few_orders_give_the_epsilon_of_all_orders(sigma: float, q: float, steps: int, delta: float) -> None:
     every = steps * renyi.step_divergences(sigma, sampled_gaussian(q))
     best = renyi.best_epsilon(np.asarray(renyi.ORDERS), every, math.log(delta))
-    assert renyi.renyi_epsilon(loss(q, sigma, steps), delta) == best
+    assert 0 <= renyi.renyi_epsilon(loss(q, sigma, steps), delta) == best
     theirs = RDPAccountant()
     theirs.history = [(sigma, q, steps)]
     orders = [*RDPAccountant.DEFAULT_ALPHAS, *(order for order in renyi.ORDERS if order > 63)]
-    assert renyi.opacus_epsilon(loss(q, sigma, steps), delta) == theirs.get_epsilon(delta, alphas=orders)
+    twice = (MixtureSteps(2 * sigma, sampled_gaussian(q, 2.0), steps),)
+    assert renyi.opacus_epsilon(twice, delta) == theirs.get_epsilon(delta, alphas=orders)
 
 
 def test_rdp_against_opacus_rdp() -> None:
@@ -131,13 +134,24 @@ def test_rdp_against_opacus_rdp() -> None:
         assert ours == pytest.approx(np.asarray(theirs), rel=1e-6, abs=1e-12)
 
 
-def test_quadrature_against_dp_accounting_rdp() -> None:
-    """The quadrature for mixtures, at two atoms, is the sampled Gaussian's divergence."""
-    shift = sampled_gaussian(0.05)
-    exact = renyi.step_divergences(1.5, shift)
-    for order in (2.0, 5.0, 16.0, 40.0):
-        found = renyi.mixture_divergence(order, 1.5, shift)
-        assert found == pytest.approx(exact[renyi.ORDERS.index(order)], rel=1e-5)
+@pytest.mark.parametrize(
+    ("shift", "sigma", "there", "gone", "loose"),
+    [
+        (items(0.3, 3), 1.5, range(4), (0.0,) * 4, 1e-9),
+        (Turned.by(0.3, 2.0), 1.0, (0.0, 1.0), (0.0, -1.0), 1e-9),
+        (Turned.by(0.05, 2.0), 0.6, (0.0, 1.0), (0.0, -1.0), 1e-9),
+        (Turned.by(0.5, 0.7), 2.0, (0.0, 1.0), (0.0, 0.3), 0.2),  # of a law that is at least as bad
+    ],
+)
+def test_quadrature_on_the_densities(shift: Shift, sigma: float, there: Any, gone: Any, loose: float) -> None:
+    x, width = np.linspace(-40 - 14 * sigma, 40 + 14 * sigma, 200_001, retstep=True)
+    masses = np.log(width * np.array(shift.probabilities))
+    pair = (
+        logsumexp([m + norm.logpdf(x, s, sigma) for m, s in zip(masses, law, strict=True)], 0) for law in (there, gone)
+    )
+    for order, expected in zip(ORDERS, exact(ORDERS, *pair), strict=True):
+        found = renyi.mixture_divergence(order, sigma, shift)
+        assert expected * (1 - 1e-9) <= found <= expected * (1 + loose)
 
 
 def test_renyi_of_a_mixture_by_quadrature() -> None:

@@ -12,13 +12,8 @@ from accounting.reference import by_dp_accounting, composed, sampled
 from subjectdp.accounting.make_plan import make_plan
 from subjectdp.accounting.privacy_report import report_text
 from subjectdp.accounting.sound import unit_epsilon
-from subjectdp.accounting.statements import (
-    ItemFacts,
-    epsilon_over_rounds,
-    privacy_statements,
-    sound_statement,
-    stated_epsilons,
-)
+from subjectdp.accounting.statements import ItemFacts, epsilon_over_rounds, privacy_statements, sound_statement
+from subjectdp.accounting.statements import stated_epsilons as stated
 from subjectdp.plan.plan import Clipping, Mechanism, NoiseDistribution, NoiseSource, PrivacyPlan, SamplingMethod
 
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
@@ -47,7 +42,7 @@ def test_statements_are_json_and_complete_and_those_of_a_forecast(mechanism: Mec
         assert set(record) >= KEYS
         assert (record["epsilon"] is None) == (record["reason"] is not None)
     assert "Privacy report" in report_text(made, statements)
-    found = stated_epsilons(made)
+    found = stated(made)
     assert found.pop("as_published") == statements["as_published"]["epsilon"]
     assert found == {name: statements["sound"][name]["epsilon"] for name in found}
 

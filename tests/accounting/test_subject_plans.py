@@ -17,17 +17,7 @@ from subjectdp.accounting.statements import privacy_statements, sound_statement
 from subjectdp.config.resolve import mechanism_of, plan_settings
 from subjectdp.config.run import load_run
 from subjectdp.errors import ConfigError, PrivacyError
-from subjectdp.plan.plan import (
-    BudgetWeights,
-    Clipping,
-    FederationFacts,
-    PlanSettings,
-    PrivacyPlan,
-    PrivacyUnit,
-    SamplingMethod,
-    SubjectSettings,
-    TrustModel,
-)
+from subjectdp.plan.plan import BudgetWeights, Clipping, PrivacyPlan, SamplingMethod, SubjectSettings, TrustModel
 
 LOCAL, SECURE, CENTRAL = TrustModel.LOCAL, TrustModel.SECURE_AGGREGATION, TrustModel.CENTRAL
 SUBJECTS = SamplingMethod.POISSON_SUBJECTS
@@ -36,12 +26,12 @@ ULDP_FL = {"algorithm": "uldp_fl", "privacy": {"mode": "sound"}}
 RELEASE_OF_SUMS = {**ULDP_FL, "algorithm": "subject_release", "subject": {"trust": "secure_aggregation"}}
 
 
-def facts(silos: int = 16, held: int | None = None, total: int | None = 3500) -> FederationFacts:
+def facts(silos: int = 16, held: int | None = None, total: int | None = 3500) -> plans.FederationFacts:
     """No cap on a subject's items: none is needed."""
     return replace(plans.facts(silos, 20, held, enforced=False), total_subjects=total)
 
 
-def settings(subject: SubjectSettings | None = None, **changes: Any) -> PlanSettings:
+def settings(subject: SubjectSettings | None = None, **changes: Any) -> plans.PlanSettings:
     base = {"mode": plans.SOUND, "sampling": SUBJECTS, "rounds": 100, "subject": subject or SubjectSettings()}
     return plans.settings(**{**base, **changes})
 
@@ -171,7 +161,9 @@ def test_what_has_no_bound_has_no_shift(clipping: Clipping) -> None:
         unit_shift(clipping, plans.SUBJECT, SUBJECTS, 0.1, 8, 100)
     if clipping is not Clipping.PER_BATCH:
         with pytest.raises(PrivacyError, match="Silo-level privacy"):
-            unit_shift(clipping, PrivacyUnit.SILO, plans.POISSON, 0.1, 8, 100)
+            unit_shift(clipping, plans.SILO, plans.POISSON, 0.1, 8, 100)
+    with pytest.raises(PrivacyError, match="a rule that bounds"):
+        unit_shift(Clipping.NONE, plans.SUBJECT, plans.POISSON, 0.1, 8, 100)
 
 
 # --- predicted noise -------------------------------------------------------------------------------------------------

@@ -109,6 +109,7 @@ def test_what_was_read_from_the_data_is_said() -> None:
         ("local_item_dp", {}, 1e-6, "Expected noise_multiplier.* at least 1e-05", ConfigError),
         ("local_item_dp", {}, 1e12, "Expected noise_multiplier.* at most 1e\\+09", ConfigError),
         ("local_item_dp", {"silo_choice": None}, 1.0, "Unknown silo_choice None", ConfigError),
+        ("local_item_dp", {}, {"north": 1.0, "south": 1e12}, "noise_multiplier.* at most 1e\\+09", ConfigError),
         ("local_item_dp", {}, {"north": 1.0}, "those of the counts", ConfigError),
         ("joint_noise", {}, 1.0, "steps to be 1 .*count steps as rounds", PrivacyError),
         ("central_sub_dp", {}, 1.0, "Expected steps to be left out with central_sub_dp", ConfigError),

@@ -233,7 +233,7 @@ def test_what_stands_for_no_one_subject_is_no_row(source: Any, told: str) -> Non
         (["100000", "1e+05"], "s", [[0, 0, 5], [1, 0, 3]], "each name"),
         *((["b", name], "s", [[0, 0, 5], [1, 0, 3]], "a subject's name") for name in ("", None, "NA", "a\u200b")),
         ("aA", "s", [[0, 0, 5], [1, 0, 3]], "differ in capitals alone"),
-        ("ab", "s", [[0, 0, 5.5], [1, 0, 3]], "an array of NumPy of whole numbers"),
+        ("ab", "s", [[0, 0, 5.5], [1, 0, 3]], "a NumPy array of whole numbers"),
         ("", "", np.zeros((0, 3), int), "each name"),
     ],
 )

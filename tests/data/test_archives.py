@@ -14,16 +14,8 @@ import pytest
 
 from hostile.limits import check_message
 from source_files import etext, leaf_femnist, leaf_shakespeare, write_document, write_zip
-from subjectdp.data import leaf_json, shakespeare
-from subjectdp.data.archives import (
-    LARGEST_FILE,
-    describe,
-    find_table,
-    find_text,
-    load_sources,
-    open_archive,
-    read_text_file,
-)
+from subjectdp.data import archives, leaf_json, shakespeare
+from subjectdp.data.archives import LARGEST_FILE, describe, find_table, find_text, load_sources, open_archive
 from subjectdp.data.content import check_content
 from subjectdp.errors import ConfigError, DataError
 
@@ -172,7 +164,7 @@ def test_which_file_of_a_folder_is_the_text(tmp_path: Path, present: list[str], 
 def test_bad_texts_are_refused(tmp_path: Path, make: Callable[[Path], object], problem: str) -> None:
     make(tmp_path / "text")
     with pytest.raises(DataError, match=problem):
-        read_text_file(tmp_path / "text", largest=1000)
+        archives.read_text_file(tmp_path / "text", largest=1000)
 
 
 GOOD = """femnist:

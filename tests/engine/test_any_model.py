@@ -435,10 +435,10 @@ def test_what_is_not_supported_is_refused_and_never_ends_bare(body: Any) -> None
         subjectdp.clip_sum(Headed(body()), inputs, TARGETS, 1.0)
 
 
-def without_padding(m: Any, x: Tensor) -> Tensor:
+def without_padding(m: Any, x: Tensor, own: bool = True) -> Tensor:
     valid = x.abs().sum(2) > 0
     hidden = torch.zeros_like(x)
-    hidden[valid] = torch.tanh(F.linear(m.layer(x[valid]), m.matrix))
+    hidden[valid] = torch.tanh(F.linear(m.layer(x[valid]), m.matrix) if own else m.layer(x[valid]))
     return hidden
 
 
@@ -465,9 +465,10 @@ CHOICES: dict[str, Callable[[Tensor], Any]] = {
     "another order": lambda valid: torch.argsort(~valid, stable=True),
     "by name": lambda valid: torch.masked_select(mask=valid, input=torch.arange(len(valid))),
 }
+ROWS = [without_padding, partial(without_padding, own=False), joined]
 
 
-@pytest.mark.parametrize("body", [without_padding, joined, *(partial(picked, each) for each in CHOICES.values())])
+@pytest.mark.parametrize("body", [*ROWS, *(partial(picked, each) for each in CHOICES.values())])
 @pytest.mark.parametrize("rows", [STEPS, 1])
 def test_rows_that_values_choose_are_not_split_evenly(rows: int, body: Any) -> None:
     """The items tried have equally many. With the other one the rows are a multiple of the items: 36 or 12."""

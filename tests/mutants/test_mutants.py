@@ -12,19 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from mutants import planting
 from mutants.catalogue import MUTANTS, QUICK, Mutant
-from mutants.planting import (
-    FAILED,
-    LIBRARY,
-    NO_RESULT,
-    NOT_THE_COPY,
-    PACKAGE,
-    PASSED,
-    TESTS,
-    killed,
-    occurrences,
-    run_tests,
-)
+from mutants.planting import FAILED, LIBRARY, NO_RESULT, NOT_THE_COPY, PACKAGE, PASSED, killed, occurrences, run_tests
 
 NAMED = sorted({test for mutant in MUTANTS for test in mutant.tests})
 NAMED_FILES = sorted({test.partition("::")[0] for test in NAMED})
@@ -47,7 +37,7 @@ def test_the_catalogue_fits_the_library_and_the_tests() -> None:
         assert mutant.old != mutant.new and mutant.tests
         for test in mutant.tests:
             file, _, function = test.partition("::")
-            assert function in functions_of(TESTS / file), test
+            assert function in functions_of(planting.TESTS / file), test
 
 
 def case(mutant: Mutant) -> object:

@@ -12,7 +12,7 @@ from scipy import stats
 
 from figures.fake_runs import Fake, grid, write_runs
 from subjectdp.accounting.epsilon import SEARCH, epsilon_of
-from subjectdp.accounting.events import MixtureSteps, recorded, sampled_gaussian
+from subjectdp.accounting.events import MixtureSteps, Turned, recorded, sampled_gaussian
 from subjectdp.data.statistics import paper_settings
 from subjectdp.errors import DataError
 from subjectdp.plan.plan import NoiseDistribution
@@ -86,8 +86,10 @@ def test_all_seeds_together_are_as_many_steps(tmp_path: Path, probability: float
     expected = epsilon_of((replace(part, steps=60),), 1e-5, resolution=SEARCH)
     assert table.loc["HiGradAvgDP (v1)", "epsilon_sound_subject_all_seeds"] == pytest.approx(expected)
     assert np.isnan(table.loc["FedAvg", "epsilon_sound_subject_all_seeds"])
-    unknown = runs_summary(runs.assign(subject_event="null")).set_index("label")
-    assert np.isnan(unknown.loc["HiGradAvgDP (v1)", "epsilon_sound_subject_all_seeds"])
+    coin = recorded((replace(part, shift=Turned.by(0.1, 2.0)),), NoiseDistribution.GAUSSIAN)
+    for event in ("null", json.dumps([coin])):
+        unknown = runs_summary(runs.assign(subject_event=event)).set_index("label")
+        assert np.isnan(unknown.loc["HiGradAvgDP (v1)", "epsilon_sound_subject_all_seeds"])
 
 
 def test_sampling_is_compared_with_the_papers() -> None:

@@ -161,7 +161,7 @@ def merged(loss: Iterable[MixtureSteps]) -> PrivacyLoss:
     for part in loss:
         key = (part.noise_multiplier, part.shift)
         counts[key] = counts.get(key, 0) + part.steps
-    return tuple(MixtureSteps(sigma, shift, steps) for (sigma, shift), steps in counts.items() if steps > 0)
+    return tuple(MixtureSteps(sigma, shift, steps) for (sigma, shift), steps in counts.items())
 
 
 def with_noise(loss: PrivacyLoss, noise_multiplier: float) -> PrivacyLoss:

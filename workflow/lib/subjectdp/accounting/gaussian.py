@@ -21,8 +21,6 @@ def gdp_log_delta(mu: float, epsilon: float) -> float:
 
 def gdp_epsilon(mu: float, delta: float) -> float:
     """The exact ε of a μ-GDP mechanism at δ (0 where μ is so small that δ alone covers it)."""
-    if mu <= 0:
-        return 0.0
     if not math.isfinite(mu):
         return math.inf
     goal = math.log(delta)

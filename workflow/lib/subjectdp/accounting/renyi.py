@@ -266,11 +266,8 @@ def opacus_epsilon(loss: PrivacyLoss, delta: float) -> float:
     except ModuleNotFoundError as missing:
         allowed = "one that needs no Opacus (pip install 'subjectdp[opacus]' installs it)"
         raise expected("accountant", "opacus", allowed, PrivacyError) from missing
-    loss = tuple(part for part in loss if part.shift.sensitivities != (0.0,))
     if not all(_has_closed_form(part.shift) for part in loss):
         raise expected("mechanism for Opacus' accountant", "mixture of Gaussians", "a sampled Gaussian", PrivacyError)
-    if not loss:
-        return 0.0
     accountant: Any = accountants.RDPAccountant()
     atoms = ((p.shift.sensitivities[-1], p.shift.probabilities[-1]) for p in loss)
     accountant.history = [(p.noise_multiplier / s, q, p.steps) for p, (s, q) in zip(loss, atoms, strict=True)]
@@ -307,15 +304,10 @@ def divergences_near_one(sigma: float, shift: Shift) -> Floats:
 
 @lru_cache(maxsize=512)
 def integer_divergences(sigma: float, shift: Shift, orders: tuple[float, ...]) -> Floats:
-    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions.
-    E_Q[(P/Q)^a] is jointly convex: at most (1 - q) + q e^(a(a-1)b²/(2σ²)) for a coin that both neighbours share."""
-    if isinstance(shift, Told):
-        raise PrivacyError("No bound is known for integer noise and draws that the observer knows.")
+    """Bounds on the Rényi divergence of one step at integer orders: the larger of the two directions."""
+    if isinstance(shift, Told | Turned):
+        raise PrivacyError("No bound is known for integer noise and draws that are known or shared.")
     values, weights = np.asarray(shift.sensitivities), np.asarray(shift.probabilities)
-    if isinstance(shift, Turned):
-        powers = np.asarray(orders)[:, None]
-        moments = logsumexp(np.log(weights) + powers * (powers - 1) / 2 * (values / sigma) ** 2, axis=1)
-        return np.asarray(moments / (np.asarray(orders) - 1))
     moved = values > 0
     if (chance := float(weights[moved].sum())) == 0.0:
         return np.zeros(len(orders))

@@ -190,11 +190,8 @@ def averaged_noise(plan: PrivacyPlan) -> float:
     if participants(plan) != len(silos):
         raise expected("silos_per_round of the plan", participants(plan), f"all {len(silos)}, or null", PrivacyError)
     sums = [silo.noise_multiplier for silo in silos]
-    whole = sum(silo.divisor for silo in silos)
     if plan.mechanism.trust is TrustModel.CENTRAL:
-        return sums[0] / whole
-    if plan.mechanism.shared_budget:
-        return math.hypot(*sums) / whole
+        return sums[0] / sum(silo.divisor for silo in silos)
     if plan.mechanism.clipping is not Clipping.PER_UPDATE:  # which is divided before it is noised
         sums = [noise / silo.divisor for noise, silo in zip(sums, silos, strict=True)]
     return math.hypot(*sums) / len(silos)

@@ -71,7 +71,8 @@ def account(
         settings = replace(_settings(chosen, facts, schedule), delta=number("delta", delta, below=1))
         if isinstance(noise_multiplier, Mapping):
             each = _noise(table.silos, noise_multiplier)
-            draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=min(each)))
+            for noise in (max(each), min(each)):  # both ends are checked
+                draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=noise))
             return _reported(with_noise_multipliers(draft, each), table)
         noise = number("noise_multiplier", noise_multiplier)
         draft = _draft(chosen, facts, schedule, replace(settings, noise_multiplier=noise))

@@ -233,9 +233,7 @@ def _checked(counts: Counts) -> Counts:
     """Counts that may be made by hand, named as others are. Raises DataError where rows and names do not fit."""
     rows, names = counts.rows, (_names_by_hand("subject", counts.subjects), _names_by_hand("silo", counts.silos))
     if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu" or rows.ndim != 2 or rows.shape[1] != 3:
-        raise expected(
-            "rows of Counts", type(rows).__name__, "an array of NumPy of whole numbers, (rows, 3)", DataError
-        )
+        raise expected("rows of Counts", type(rows).__name__, "a NumPy array of whole numbers, (rows, 3)", DataError)
     most = (len(names[0]) - 1, len(names[1]) - 1, _LARGEST)
     good = len(rows) and (rows >= (0, 0, 1)).all() and (rows <= most).all()
     used = [

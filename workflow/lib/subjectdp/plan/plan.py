@@ -314,7 +314,7 @@ class SiloSchedule:
     sampling_probability: Annotated[float, Field(ge=1e-9, le=1), NotBool]
     max_items_per_subject: NaturalNumber  # 0: not known, so that no ε of a subject can be given
     steps_per_round: Count  # noised steps
-    noise_multiplier: Annotated[float, Field(ge=0, le=1e12), NotBool]  # noise std / clip_norm on the sum; 0: no noise
+    noise_multiplier: Annotated[float, Field(ge=0, le=1e9), NotBool]  # noise std / clip_norm on the sum; 0: no noise
     divisor: float  # public constant; unused where the divisor rule is REALISED_SUBJECTS
     fused_steps: int = 1  # local steps that one noised step is made of, each with its part of the clip norm
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -221,7 +220,6 @@ def check_sampling(audited: Algorithm, plan: PrivacyPlan, rounds: int = 200) -> 
     return Check(right, f"sampled with probability {drawn / trials:.3f}, the plan says {q:g}")
 
 
-@cache
 def _world(parameters: int = PARAMETERS) -> _Items:
     """Gradients of any direction, from far below to far above the clip norm."""
     silos, owners = (np.repeat(x, COUNTS.ravel()) for x in np.indices(COUNTS.shape).reshape(2, -1))
@@ -231,20 +229,17 @@ def _world(parameters: int = PARAMETERS) -> _Items:
     return _Items(lengths * directions / directions.norm(dim=1, keepdim=True), owners, silos)
 
 
-def _federation(
-    audited: Algorithm, plan: PrivacyPlan, items: _Items, noise: float, engine: ClippingEngine
-) -> Federation:
+def _federation(tried: Algorithm, plan: PrivacyPlan, items: _Items, noise: float, engine: ClippingEngine) -> Federation:
     """The training's own federation over the items; the plan's public constants stay what they are."""
     engine.flat.load(torch.zeros(engine.flat.size))
     sizes, none = np.bincount(items.silos, minlength=SILOS), np.zeros(0, np.int32)
-    silos = tuple(replace(silo, items=int(n)) for silo, n in zip(plan.silos, sizes, strict=True))
+    plan = replace(plan, silos=tuple(replace(s, items=int(n)) for s, n in zip(plan.silos, sizes, strict=True)))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     addresses, facts = np.arange(len(items.owners), dtype=np.int32), {"counts": {"subjects": COUNTS.shape[1]}}
-    plan = replace(plan, silos=silos)
     if noise != NOISE:
-        plan = with_noise_multipliers(plan, [silo.noise_multiplier * noise / NOISE for silo in silos])
+        plan = with_noise_multipliers(plan, [silo.noise_multiplier * noise / NOISE for silo in plan.silos])
     return Federation(
-        rule=_restricted(audited.round_rule(plan)),
+        rule=_restricted(tried.round_rule(plan)),
         plan=plan,
         partition=Partition(addresses, items.owners.astype(np.int32), offsets, none, none, facts),
         data=items,  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from subjectdp.accounting.epsilon import (
     truncated_tail_bounds,
 )
 from subjectdp.accounting.events import MixtureSteps, PrivacyLoss, Shift, Turned, sampled_gaussian
+from subjectdp.accounting.gaussian import clt_mu, gdp_epsilon
 from subjectdp.accounting.renyi import quick_bounds
 
 
@@ -61,6 +62,12 @@ def test_a_part_that_hardly_ever_happens_costs_its_tail_alone() -> None:
     alone, both = (epsilon_of(loss, DELTA) for loss in ((large,), (large, rare)))
     assert both == pytest.approx(alone, rel=1e-3)  # the two have grids of their own
     assert truncated_tail_bound((rare,), DELTA, lambda parts, delta: math.inf) == pytest.approx(250e-12, rel=1e-3)
+
+
+def test_millions_of_steps_at_a_small_delta_have_the_epsilon_of_their_limit() -> None:
+    """Rounding of their Fourier transform alone would cost 16.5."""
+    loss = (MixtureSteps(10.0, sampled_gaussian(0.01), 1_000_000),)
+    assert 1.0 <= epsilon_of(loss, 1e-11) / gdp_epsilon(clt_mu(loss), 1e-11) < 1.1
 
 
 @pytest.mark.parametrize(("q", "k", "sigma", "steps"), [(1.69e-5, 64, 1.56, 5000), (1.33e-4, 25, 0.9, 5000)])

@@ -17,7 +17,8 @@ from subjectdp.plan.plan import Accountant
 ACCOUNTANTS = tuple(Accountant)
 SEARCH, FINAL = 10.0, 25.0  # grid points for each standard deviation of one step's privacy loss
 _COARSEST = 5e-4  # widest grid of a final value (search: five times that)
-_SMALLEST_DELTA = 1e-12  # below, the rounding of the Fourier transforms is as large as δ
+_SMALL_DELTA = 1e-8  # below, what millions of steps lose of the Fourier transforms is as large as δ
+_SMALLEST_DELTA = 1e-12  # below, so is the rounding of a single one
 _LARGEST_EPSILON = 2000.0  # above, the grid follows the spread of the losses and their far tails are cut
 _LARGE_MU = 4.0  # from here on ε is so large that the grid is chosen against ε itself
 _RELATIVE_GRID = 2e-5
@@ -72,12 +73,13 @@ def _renyi_or_truncated(loss: PrivacyLoss, delta: float, integer_orders: bool) -
 
 @lru_cache(maxsize=512)  # a run's statements ask for the same losses again
 def _pld_or_bound(loss: PrivacyLoss, delta: float, resolution: float) -> float:
-    """The closed form if there is one, the Rényi bound if δ is too small for a grid, else the PLD."""
+    """The closed form if there is one, else the PLD; the Rényi bound where it is less or δ too small for a grid."""
     if (exact := gaussian.exact_mu(loss)) is not None:
         return gaussian.gdp_epsilon(exact, delta)
+    least = renyi.renyi_epsilon(loss, delta) if delta < _SMALL_DELTA else math.inf
     if delta < _SMALLEST_DELTA:
-        return renyi.renyi_epsilon(loss, delta)
-    return truncated_tail_bound(loss, delta, partial(_pld_or_large, resolution=resolution), _TAIL_SHARE)
+        return least
+    return min(least, truncated_tail_bound(loss, delta, partial(_pld_or_large, resolution=resolution), _TAIL_SHARE))
 
 
 def _pld_or_large(loss: PrivacyLoss, delta: float, resolution: float) -> float:

@@ -22,15 +22,15 @@ from subjectdp.engine.batches import Inputs, call, forwards, number_of, taken
 from subjectdp.engine.convolution import ConvolutionRule
 from subjectdp.engine.generators import seed_all
 from subjectdp.engine.recurrent import LSTMRule
-from subjectdp.engine.rules import EmbeddingRule, GroupNormRule, LayerNormRule, LayerRule, LinearRule
+from subjectdp.engine.rules import EmbeddingRule, LayerRule, LinearRule, NormRule
 from subjectdp.engine.uses import Alone, Key, NotFollowed, Places, Uses, learned
 from subjectdp.errors import ModelError, SubjectDPError
 
 _RULES: dict[type[nn.Module], LayerRule] = {
     nn.Linear: LinearRule(),
     nn.Embedding: EmbeddingRule(),
-    nn.GroupNorm: GroupNormRule(),
-    nn.LayerNorm: LayerNormRule(),
+    nn.GroupNorm: NormRule(),
+    nn.LayerNorm: NormRule(),
 }
 _FEWEST = 2  # items of the smallest pass
 

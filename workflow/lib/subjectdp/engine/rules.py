@@ -420,24 +420,17 @@ class TiedCaptured:
         self.table.add_weighted_sum(coefficients, into)
 
 
-class GroupNormRule(OwnForward):
-    """nn.GroupNorm on (B, C, ...)."""
+class NormRule(OwnForward):
+    """nn.GroupNorm on (B, C, ...), and nn.LayerNorm over the last dimensions."""
 
-    def captured(self, module: nn.GroupNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        scale, shift = deltas[0] * F.group_norm(kept, module.num_groups, None, None, module.eps), deltas[0]
-        if over := tuple(range(2, kept.dim())):
-            scale, shift = scale.sum(over), shift.sum(over)
-        return ItemGradients({"weight": scale, "bias": shift})
-
-
-class LayerNormRule(OwnForward):
-    """nn.LayerNorm over the last dimensions."""
-
-    def captured(self, module: nn.LayerNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        scale, shift = F.layer_norm(kept, module.normalized_shape, None, None, module.eps).mul_(deltas[0]), deltas[0]
-        if over := tuple(range(1, kept.dim() - len(module.normalized_shape))):
-            scale, shift = scale.sum(over), shift.sum(over)
-        return ItemGradients({"weight": scale} if module.bias is None else {"weight": scale, "bias": shift})
+    def captured(self, module: nn.GroupNorm | nn.LayerNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
+        if isinstance(module, nn.GroupNorm):
+            normed, over = F.group_norm(kept, module.num_groups, None, None, module.eps), range(2, kept.dim())
+        else:
+            own = module.normalized_shape
+            normed, over = F.layer_norm(kept, own, None, None, module.eps), range(1, kept.dim() - len(own))
+        gradients = {"weight": normed.mul_(deltas[0])} | ({} if module.bias is None else {"bias": deltas[0]})
+        return ItemGradients({name: each.sum(tuple(over)) if over else each for name, each in gradients.items()})
 
 
 class GenericRule(OwnForward):

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected
@@ -236,15 +236,7 @@ def load_weights(path: Path = WEIGHTS, sha256: str = SHA256) -> dict[str, Tensor
     found = sha256_of(path)
     if found != sha256:
         raise ModelError(f"Expected {path.name} to have the sha256 {sha256[:16]}..., got {found[:16]}...")
-    return _tensors(path)
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path.name} cannot be read ({error}).") from None
+    return load_file(path)
 
 
 _VOCABULARY = 80  # LEAF's symbols

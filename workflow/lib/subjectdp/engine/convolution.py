@@ -46,7 +46,7 @@ class ConvolutionRule(OwnForward):
 
 
 def supports(module: nn.Conv2d) -> bool:
-    """True where the rule's im2col covers the layer; others take the generic rule."""
+    """True where the rule's im2col covers the layer."""
     return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
 
 

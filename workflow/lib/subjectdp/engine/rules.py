@@ -1,7 +1,7 @@
 """Layer rules: their interface to the clipping engine, helpers that they share, all but convolutions and LSTMs.
 
 Linear and embedding layers give outer products, formed per item only where nothing is cheaper; norms have small
-per-item gradients. Any other layer goes through per-item vector-Jacobian products (torch.func): slow, general, exact.
+per-item gradients. What has no rule is followed function by function (:mod:`subjectdp.engine.uses`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, vjp, vmap
 from torch.utils._pytree import tree_map
 
 from subjectdp.engine.batches import Grouping, Run
@@ -431,33 +430,6 @@ class NormRule(OwnForward):
             normed, over = F.layer_norm(kept, own, None, None, module.eps), range(1, kept.dim() - len(own))
         gradients = {"weight": normed.mul_(deltas[0])} | ({} if module.bias is None else {"bias": deltas[0]})
         return ItemGradients({name: each.sum(tuple(over)) if over else each for name, each in gradients.items()})
-
-
-class GenericRule(OwnForward):
-    """A layer with one tensor input (batch first) and one tensor output that treats items one by one."""
-
-    def captured(self, module: nn.Module, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        parameters = {name: p.detach() for name, p in module.named_parameters(recurse=False)}
-        plain = _Plain(module)
-
-        def gradients(item: Tensor, delta: Tensor) -> Any:
-            def run(values: dict[str, Tensor]) -> Any:
-                return functional_call(plain, {f"inner.{k}": v for k, v in values.items()}, item[None])
-
-            return vjp(run, parameters)[1](delta[None])[0]
-
-        return ItemGradients(vmap(gradients)(kept, deltas[0]))
-
-
-class _Plain(nn.Module):
-    """Runs the layer's own forward, not the engine's recording one."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, inputs: Tensor) -> Any:
-        return type(self.inner).forward(self.inner, inputs)
 
 
 @dataclass

@@ -245,9 +245,8 @@ def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Te
 
 
 def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
-    # the model is this project's own, and has no layer that torch cannot batch
     recurrent = any(isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules())
-    batchable = engine.layout is None and not recurrent
+    batchable = not recurrent and not engine.followed  # torch batches layers with rules
     rows = max(1, _MOST_VALUES // engine.flat.size) if batchable else 1
     start = 0
     for end in range(1, len(sizes) + 1):

@@ -202,9 +202,8 @@ def make_federation(inputs: RunInputs, device: torch.device) -> Federation:
     secure = plan.settings.noise_source is NoiseSource.SECURE
     if secure != (inputs.secret is not None):
         raise PrivacyError("Secure noise requires a run secret, and reproducible noise takes none.")
-    name = str(run.model.name)
-    shape, parameters = prepared.shape, run.model.parameters
-    model = build_model(name, prepared.outputs, prepared.kind, run.seed, parameters, shape).to(device)
+    name, parameters = str(run.model.name), run.model.parameters
+    model = build_model(name, prepared.outputs, prepared.kind, run.seed, parameters, prepared.shape).to(device)
     data = _items_on_device(inputs, model, device)
     items = partition.train_items if len(partition.train_items) else partition.test_items
     item, _ = data.batch(items[:1])

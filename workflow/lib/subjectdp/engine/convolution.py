@@ -16,12 +16,12 @@ from subjectdp.engine.batches import Grouping, Run
 from subjectdp.engine.flat import row_norms
 from subjectdp.engine.rules import (
     Coefficients,
-    OwnForward,
     Squares,
     Sums,
     group_sums,
     grouped,
     joined,
+    own_forward,
     product_squares,
     squared_rows,
     summed,
@@ -35,14 +35,14 @@ _SMALL = 5_000_000  # numbers (20 MB): at most so many are kept as well where pr
 _CHEAP = 4  # times as large as columns and output gradients: from there on products do
 
 
-class ConvolutionRule(OwnForward):
+def forward(module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+    """The layer's own, in channels-last memory."""
+    return own_forward(module, inputs.contiguous(memory_format=torch.channels_last))
+
+
+def captured(module: nn.Conv2d, kept: Tensor, deltas: list[Tensor]) -> ConvolutionCaptured:
     """nn.Conv2d with zero padding and one group."""
-
-    def forward(self, module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        return super().forward(module, inputs.contiguous(memory_format=torch.channels_last))
-
-    def captured(self, module: nn.Conv2d, kept: Tensor, deltas: list[Tensor]) -> ConvolutionCaptured:
-        return ConvolutionCaptured(module, kept, deltas[0].contiguous(memory_format=torch.channels_last))
+    return ConvolutionCaptured(module, kept, deltas[0].contiguous(memory_format=torch.channels_last))
 
 
 def supports(module: nn.Conv2d) -> bool:

@@ -19,18 +19,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from subjectdp.engine import convolution, recurrent
 from subjectdp.engine.batches import Inputs, call, forwards, number_of, taken
-from subjectdp.engine.convolution import ConvolutionRule
 from subjectdp.engine.generators import seed_all
-from subjectdp.engine.recurrent import LSTMRule
-from subjectdp.engine.rules import EmbeddingRule, LayerRule, LinearRule, NormRule
+from subjectdp.engine.rules import LayerRule, embedding, linear, normalisation
 from subjectdp.engine.uses import Alone, Key, NotFollowed, Places, Uses, learned
 from subjectdp.errors import ModelError, SubjectDPError
 
 _RULES: dict[type[nn.Module], LayerRule] = {
-    nn.Linear: LinearRule(),
-    nn.Embedding: EmbeddingRule(),
-    nn.GroupNorm: NormRule(),
-    nn.LayerNorm: NormRule(),
+    nn.Linear: LayerRule(linear),
+    nn.Embedding: LayerRule(embedding),
+    nn.GroupNorm: LayerRule(normalisation),
+    nn.LayerNorm: LayerRule(normalisation),
+    nn.LSTM: LayerRule(recurrent.captured, recurrent.forward),
+    nn.Conv2d: LayerRule(convolution.captured, convolution.forward),
 }
 _FEWEST = 2  # items of the smallest pass
 
@@ -50,11 +50,9 @@ def rule_of(module: nn.Module) -> LayerRule | None:
     hooks = [each for each in module._forward_pre_hooks.values() if not getattr(each, "changes_nothing", False)]
     if "forward" in vars(module) or hooks:
         return None
-    if type(module) is nn.LSTM:
-        return LSTMRule() if recurrent.supports(module) else None
-    if type(module) is nn.Conv2d:
-        return ConvolutionRule() if convolution.supports(module) else None
-    return _RULES.get(type(module))
+    beyond = type(module) is nn.LSTM and not recurrent.supports(module)
+    beyond = beyond or (type(module) is nn.Conv2d and not convolution.supports(module))
+    return None if beyond else _RULES.get(type(module))
 
 
 def ruled_layers(model: nn.Module, names: Collection[str]) -> dict[str, tuple[nn.Module, LayerRule]]:

@@ -488,10 +488,6 @@ def passed_in_eval(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     plain.backward()
 
 
-def converted(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
-    loop.private.double()(inputs.double())
-
-
 def forward_twice(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
     loop.private(inputs)
     loop.private(inputs)
@@ -518,7 +514,7 @@ def skipped(loop: Loop, inputs: Tensor, targets: Tensor) -> None:
         (lambda loop, x, y: loop.loss(loop.private(x), y.copy_(y.flip(0).clone())), "targets that the private loader"),
         (lambda loop, x, y: loop.loss(loop.private(x)[:1].expand(len(x), 3), y), "as it is, or a view"),
         (passed_in_eval, "in the middle of a private step"),
-        (converted, "float32 parameters that make_private saw, '0.weight'"),
+        (lambda loop, x, _: loop.private.double()(x.double()), "float32 parameters that make_private saw, '0.weight'"),
         (float16, "autocast with bfloat16"),
         (frozen_later, "'0.weight' was frozen"),
         (other_parameters, "parameters alone"),

@@ -87,7 +87,7 @@ def test_the_time_left_is_read_as_it_was_written(results: Path, seconds: float, 
     line = recorder.report(folder)
     with owned(folder / ".lock", 0.0):
         found = read_run_folder(folder)
-    assert (found.progress, found.seconds_left) == ("3/8", round(seconds))
+    assert (found.rounds_done, found.rounds, found.seconds_left) == (3, 8, round(seconds))
     assert clock(round(seconds)) == left and line.endswith(f"{left} left")
 
 

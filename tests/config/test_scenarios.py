@@ -22,11 +22,6 @@ def shipped(file: Path) -> Scenario:
     return load_scenario(file)
 
 
-def one_run(**content: Any) -> RunConfig:
-    (run,) = load_scenario_from_mapping({"name": "test", **content}).runs
-    return run
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("file", SCENARIOS, ids=[file.stem for file in SCENARIOS])
 def test_shipped_scenario(file: Path) -> None:

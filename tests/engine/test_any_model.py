@@ -360,12 +360,9 @@ def test_transformers_as_they_are(name: str, lora: bool) -> None:
     check_clip_sum(model, {"input_ids": words, "attention_mask": mask}, words if next_symbol else TARGETS)
 
 
-def lengths_of(x: Tensor) -> Tensor:
-    return (x.abs().sum(2) > 0).sum(1)
-
-
 def packed_rows(m: Any, x: Tensor) -> Tensor:
-    rows = nn.utils.rnn.pack_padded_sequence(x, lengths_of(x), batch_first=True, enforce_sorted=False)
+    lengths = (x.abs().sum(2) > 0).sum(1)
+    rows = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     states, last = m.rnn(rows)
     padded = nn.utils.rnn.pad_packed_sequence(states, batch_first=True)[0]
     return torch.cat([padded.sum(1), last[0][-1] if isinstance(last, tuple) else last[-1]], 1).unsqueeze(1)

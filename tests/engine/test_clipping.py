@@ -16,6 +16,7 @@ from engine.oracle import Code
 from subjectdp.engine import convolution
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
+from subjectdp.engine.probe import find_layout
 from subjectdp.errors import ModelError
 from subjectdp.models.build import build_model
 
@@ -75,12 +76,25 @@ TEXT = {"leaf_lstm": {"hidden": 24, "dense": 16}, "char_ngram": {"singles": 3, "
 PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "mv", "addmv", "convolution", "convolution_backward"}
 
 
+def engine_of(name: str, capacity: int = 192) -> ClippingEngine:
+    """Of layers without rules a layout says where the items are."""
+    model, layout = model_of(name), None
+    if name == "every_layer":
+        layout = find_layout(model, dict(model.named_parameters()), data_of(name, 3)[0])
+    return ClippingEngine(FlatParameters(model), capacity, layout=layout)
+
+
 def data_of(name: str, items: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(5)
     labels = torch.randint(0, 62, (items,), generator=generator)
     if name == "words" or name in TEXT:
         return torch.randint(0, 80, (items, 30), generator=generator), labels
     return torch.rand(items, 1, 28, 28, generator=generator), labels
+
+
+def along(outputs: Tensor, wanted: Tensor) -> Tensor:
+    """A loss of each item whose gradients by the outputs are ``wanted``."""
+    return (outputs * wanted).flatten(1).sum(1)
 
 
 def flat_in_order(engine: ClippingEngine, vector: Tensor) -> Tensor:
@@ -98,7 +112,7 @@ def test_clipped_sum_is_that_of_the_float64_loop(name: str, capacity: int) -> No
     inputs, labels = data_of(name, 7)
     model = model_of(name)
     rows = oracle.per_item_gradients(model, inputs, labels)
-    engine = ClippingEngine(FlatParameters(model), capacity)
+    engine = engine_of(name, capacity)
     weights = torch.rand(7, generator=torch.Generator().manual_seed(1))
     for clip_norm, factors in ((0.01, weights), (1.0, weights), (1.0, None), (math.inf, weights)):
         total, norms = engine.clipped_sum(inputs, labels, clip_norm, factors)
@@ -144,7 +158,7 @@ def test_one_linear_layer_needs_no_backward_pass(name: str, backward: bool, monk
 @pytest.mark.parametrize("name", NAMES)
 def test_empty_and_single_batches(name: str, items: int) -> None:
     inputs, labels = data_of(name, items)
-    engine = ClippingEngine(FlatParameters(model_of(name)))
+    engine = engine_of(name)
     for groups, numbers in ((None, items), (torch.full((items,), 2), 3 * items)):
         total, norms = engine.clipped_sum(inputs, labels, 0.1, groups=groups)
         assert norms.shape == (numbers,)
@@ -187,7 +201,7 @@ def keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_products_that_are_shortened_lengthen_no_sum(name: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As training scripts allow it: the model's passes may be shortened, norms and sums may not; nor may rounding."""
     inputs, labels = data_of(name, 16)
-    engine = ClippingEngine(FlatParameters(model_of(name)))
+    engine = engine_of(name)
     if not kept:
         keep_nothing(monkeypatch)
     with shortening("bf16"), Shortened():
@@ -221,7 +235,7 @@ def test_what_rounding_leaves_of_gradients_that_cancel_is_clipped(
     """Sums that are made apart from their norms round apart: 1.6 C were left of a group whose items cancel to 1e-8."""
     keep_nothing(monkeypatch)
     layer = nn.Conv2d(32, 64, 3, padding=1, bias=False)
-    engine = ClippingEngine(FlatParameters(layer), item_loss=lambda out, wanted: (out * wanted).sum((1, 2, 3)))
+    engine = ClippingEngine(FlatParameters(layer), item_loss=along)
     signs = torch.tensor([1.0, -1.0]).repeat(items // 2).view(-1, 1, 1, 1)
     for seed in range(8):
         drawn = torch.Generator().manual_seed(seed)
@@ -238,9 +252,7 @@ def test_what_rounding_leaves_of_gradients_that_cancel_is_clipped(
 
 @pytest.mark.parametrize("items", [6, 40])
 def test_what_rounding_leaves_of_biases_that_cancel_is_clipped(items: int) -> None:
-    engine = ClippingEngine(
-        FlatParameters(nn.Conv2d(2, 3, 1)), item_loss=lambda out, wanted: (out * wanted).sum((1, 2, 3))
-    )
+    engine = ClippingEngine(FlatParameters(nn.Conv2d(2, 3, 1)), item_loss=along)
     for seed in range(50):
         wanted = torch.rand(items, 3, 2, 2, generator=torch.Generator().manual_seed(seed))
         wanted[1::2] = -wanted[::2].roll(1, 0) * (1 + 1e-7)
@@ -265,7 +277,8 @@ CANCELLING: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 def test_whatever_the_layer_what_cancels_lengthens_no_sum(kind: str, rest: float) -> None:
     """38 C were left of two items of one person whose gradients cancel to 1e-7 in a linear layer."""
     layer, shape = CANCELLING[kind]
-    engine = ClippingEngine(FlatParameters(layer), item_loss=lambda out, wanted: (out * wanted).flatten(1).sum(1))
+    layout = find_layout(layer, ["weight", "bias"], torch.rand(3, *shape)) if isinstance(layer, nn.Conv1d) else None
+    engine = ClippingEngine(FlatParameters(layer), item_loss=along, layout=layout)
     for seed in range(20):
         drawn = torch.Generator().manual_seed(seed)
         inputs = torch.randint(0, 5, (1, *shape), generator=drawn)
@@ -279,7 +292,7 @@ def test_whatever_the_layer_what_cancels_lengthens_no_sum(kind: str, rest: float
 
 def longest(layer: nn.Module, inputs: Tensor, wanted: Tensor) -> float:
     """Of sums of one item at clip norms from a 2^16th to a 2^4th of what its positions add up to, in clip norms."""
-    engine = ClippingEngine(FlatParameters(layer), item_loss=lambda out, wanted: (out * wanted).flatten(1).sum(1))
+    engine = ClippingEngine(FlatParameters(layer), item_loss=along)
     lengths = torch.ones(1) if isinstance(layer, nn.Embedding) else inputs.double().norm(dim=2)
     added_up = float((wanted.double().norm(dim=2) * lengths).sum())
     clip_norms = [added_up * 2.0 ** (-halves / 2) for halves in range(8, 33)]
@@ -375,7 +388,7 @@ def test_batch_norm_is_refused(norm: nn.Module) -> None:
 def test_a_layer_used_twice_is_refused() -> None:
     twice = Code(lambda m, x: m.layer(m.layer(x.flatten(1))), layer=nn.Linear(784, 784))
     engine = ClippingEngine(FlatParameters(twice))
-    with pytest.raises(ModelError, match="'layer' runs more often"):
+    with pytest.raises(ModelError, match="Layer 'layer' to run once"):
         engine.clipped_sum(*data_of("leaf_cnn", 2), clip_norm=1.0)
 
 
@@ -418,10 +431,9 @@ def test_memory_of_a_step() -> None:
     assert model < most < 1.4 * model, "plain SGD: 1.39"
 
 
-@pytest.mark.parametrize("options", [{"bidirectional": True}, {"proj_size": 2}])
-def test_lstms_that_the_engine_cannot_see_through_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(ModelError, match="one-directional"):
-        ClippingEngine(FlatParameters(nn.Sequential(nn.LSTM(3, 4, **options))))
+def test_layers_without_a_rule_need_a_layout() -> None:
+    with pytest.raises(ModelError, match="0.weight_hh_l0.* are in none"):
+        ClippingEngine(FlatParameters(nn.Sequential(nn.LSTM(3, 4, proj_size=2))))
 
 
 def test_the_model_still_works_after_recording() -> None:

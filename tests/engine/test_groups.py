@@ -9,17 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from engine import oracle
-from engine.test_clipping import NAMES, data_of, flat_in_order, model_of
+from engine.test_clipping import NAMES, data_of, engine_of, flat_in_order, model_of
 from subjectdp.engine.batches import group_parts
 from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ConfigError, PrivacyError
 
 GROUPS = [3, 0, 3, 7, 0, 3, 5, 3, 3]
-
-
-def engine_of(name: str, capacity: int = 100) -> ClippingEngine:
-    return ClippingEngine(FlatParameters(model_of(name)), physical_batch_size=capacity)
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from subjectdp import places
 from subjectdp.config.scenario import load_scenario_from_mapping
+from subjectdp.places import Places
 from training.small_world import outcome
 
 SCENARIO = Path(__file__).with_name("scenario.yaml")
@@ -70,9 +70,9 @@ class Workspace:
         shutil.copy(SCENARIO, root / "faults.yaml")
         scenario = load_scenario_from_mapping(yaml.safe_load(SCENARIO.read_text()))
         run = scenario.runs[0]
-        self.run = root / places.run_dir(run.run_id)
-        self.prepared = root / places.prepared_dir(run.data_key)
-        self.manifest = places.run_file(run.run_id, "manifest.json")
+        self.run = root / Places().run_dir(run.run_id)
+        self.prepared = root / Places().prepared_dir(run.data_key)
+        self.manifest = Places().run_file(run.run_id, "manifest.json")
 
     def start(self, *arguments: str) -> Running:
         """Starts Snakemake with the scenario."""

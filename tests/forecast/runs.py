@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from subjectdp import places
 from subjectdp.accounting.calibration import kept_in
 from subjectdp.config.run import RunConfig
 from subjectdp.config.scenario import merge
 from subjectdp.data.partition import make_partition
 from subjectdp.data.store import write_prepared
+from subjectdp.places import Places
 from subjectdp.training.run import train_run
 from training import small_world
 
@@ -47,7 +47,7 @@ def small_run(**changes: Any) -> RunConfig:
 
 def folders(run: RunConfig, results: Path) -> tuple[Path, Path, Path]:
     """Of its prepared data, its partition and its results."""
-    found = places.prepared_dir(run.data_key), places.partition_dir(run.partition_id), places.run_dir(run.run_id)
+    found = Places().prepared_dir(run.data_key), Places().partition_dir(run.partition_id), Places().run_dir(run.run_id)
     prepared, partition, output = (results / path.removeprefix("results/") for path in found)
     return prepared, partition, output
 

@@ -27,7 +27,7 @@ from subjectdp.forecast.before_start import (
 from subjectdp.forecast.plan_report import federation_of
 from subjectdp.io.atomic import write_json
 from subjectdp.models.catalogue import MODELS
-from subjectdp.places import prepared_file
+from subjectdp.places import Places
 
 CLIP_NORMS = {"algorithm": ["fed_avg", "local_item_dp"], "privacy.clip_norm": [0.1, 0.2, 1, 2, 3, 4, 5], "seed": [0, 1]}
 
@@ -91,7 +91,7 @@ def test_data_that_other_runs_of_their_name_were_not_trained_on_are_told(tmp_pat
     scenario = load_scenario_from_mapping({"name": "own", "run": run, "figures": ["cost"]})
     ((key, config),) = scenario.datasets_by_key.items()
     made = {"input_fingerprint": {"content": source_content(config, results), "code": ""}}
-    write_json(prepared_file(key, "meta.json", results), made)
+    write_json(Places(results).prepared_file(key, "meta.json"), made)
     assert check_before_start(scenario, results) == []
     table.write_text("who,x,y\na,1,0\na,2,0\n")
     (told,) = check_before_start(scenario, results)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from subjectdp import places
+from subjectdp.places import RUN_FILES
 
 pytestmark = pytest.mark.long
 SMOKE = ("--configfile", "config/scenarios/smoke.yaml")
@@ -42,7 +42,7 @@ def test_every_run_is_indexed_and_has_trained(smoke):
         assert manifest["run_id"] == run_id
         rounds = pd.read_parquet(folder / "rounds.parquet")
         assert rounds["round"].max() == manifest["plan"]["rounds"]
-        assert {file.name for file in folder.iterdir()} == set(places.RUN_FILES)
+        assert {file.name for file in folder.iterdir()} == set(RUN_FILES)
         last = f"round {rounds['round'].max()}/{manifest['plan']['rounds']}"
         assert sum(last in line for line in (folder / "progress.log").read_text().splitlines()) == 1
 

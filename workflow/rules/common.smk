@@ -68,7 +68,7 @@ from subjectdp.config.scenario import (
     load_scenario_from_mapping,
     overlaid,
 )
-from subjectdp.places import under
+from subjectdp.places import Places
 from subjectdp.forecast.before_start import (
     check_before_start,
     cluster_settings,
@@ -105,7 +105,7 @@ PythonScript._execute_cmd = lambda script, command, **given: execute_unquoted(
 # Where the rules write; with the prefix of a module, if any, where the files are.
 RESULTS = workflow.pathvars.apply("<results>")
 PLACE = str(workflow.modifier.modify_path(RESULTS))
-paths, placed = under(RESULTS), under(PLACE)
+paths, placed = Places(RESULTS), Places(PLACE)
 MODULE = workflow.modifier.namespace  # None: the workflow itself
 
 # What the user typed: while rules are read, Snakemake does not tell targets and options.

@@ -1,13 +1,7 @@
-"""Where the library, its checkout and a workflow's files lie.
+"""Where the library, its checkout and a workflow's files lie."""
 
-The last are pure functions of ids, usable with Snakemake wildcards too: paths that are relative to the working
-directory and start with ``results`` unless another root is given.
-"""
-
-from functools import partial
-from inspect import isfunction, signature
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 LIBRARY = Path(__file__).resolve().parents[1]
 """The folder that holds the package."""
@@ -32,72 +26,58 @@ PROGRESS = "progress.json"  # how far an unfinished run is: round, rounds, score
 STATEMENT_SUFFIXES = (".md", ".html", ".pdf")  # a statement is written as one of them
 
 
-def under(results: str) -> SimpleNamespace:
-    """The functions of this module for another root folder."""
-    functions = {name: value for name, value in globals().items() if isfunction(value)}
-    rooted = {name: f for name, f in functions.items() if "results" in signature(f).parameters}
-    return SimpleNamespace(**{name: partial(f, results=results) for name, f in rooted.items()})
+@dataclass(frozen=True)
+class Places:
+    """A workflow's files below a root folder, by ids or by Snakemake's wildcards."""
 
+    results: str = RESULTS
 
-def data_dir(data_key: str, results: str = RESULTS) -> str:
-    """Folder of one data set: its source and its prepared form."""
-    return f"{results}/data/{data_key}"
+    def data_dir(self, data_key: str) -> str:
+        """Folder of one data set: its source and its prepared form."""
+        return f"{self.results}/data/{data_key}"
 
+    def source_dir(self, data_key: str) -> str:
+        """Folder of the fetched or generated archives."""
+        return f"{self.data_dir(data_key)}/source"
 
-def source_dir(data_key: str, results: str = RESULTS) -> str:
-    """Folder of the fetched or generated archives."""
-    return f"{data_dir(data_key, results)}/source"
+    def prepared_dir(self, data_key: str) -> str:
+        """Folder of the prepared arrays (:data:`PREPARED_FILES`)."""
+        return f"{self.data_dir(data_key)}/prepared"
 
+    def prepared_file(self, data_key: str, name: str) -> str:
+        return f"{self.prepared_dir(data_key)}/{name}"
 
-def prepared_dir(data_key: str, results: str = RESULTS) -> str:
-    """Folder of the prepared arrays (:data:`PREPARED_FILES`)."""
-    return f"{data_dir(data_key, results)}/prepared"
+    def prepared_files(self, data_key: str) -> list[str]:
+        return [self.prepared_file(data_key, name) for name in PREPARED_FILES]
 
+    def partition_dir(self, partition_id: str) -> str:
+        return f"{self.results}/partitions/{partition_id}"
 
-def prepared_file(data_key: str, name: str, results: str = RESULTS) -> str:
-    return f"{prepared_dir(data_key, results)}/{name}"
+    def partition_file(self, partition_id: str, name: str) -> str:
+        return f"{self.partition_dir(partition_id)}/{name}"
 
+    def calibration_cache_dir(self) -> str:
+        """Folder where calibrated noise multipliers are kept between runs."""
+        return f"{self.results}/cache/calibration"
 
-def prepared_files(data_key: str, results: str = RESULTS) -> list[str]:
-    return [prepared_file(data_key, name, results) for name in PREPARED_FILES]
+    def run_dir(self, run_id: str) -> str:
+        """Folder of a run (:data:`RUN_FILES`)."""
+        return f"{self.results}/runs/{run_id}"
 
+    def run_file(self, run_id: str, name: str) -> str:
+        return f"{self.run_dir(run_id)}/{name}"
 
-def partition_dir(partition_id: str, results: str = RESULTS) -> str:
-    return f"{results}/partitions/{partition_id}"
+    def scenario_dir(self, scenario: str) -> str:
+        """Folder of a scenario's collected results."""
+        return f"{self.results}/{scenario}"
 
+    def table_file(self, scenario: str, table: str) -> str:
+        """A table of a scenario, as CSV."""
+        return f"{self.scenario_dir(scenario)}/tables/{table}.csv"
 
-def partition_file(partition_id: str, name: str, results: str = RESULTS) -> str:
-    return f"{partition_dir(partition_id, results)}/{name}"
+    def figure_dir(self, scenario: str, figure: str) -> str:
+        return f"{self.scenario_dir(scenario)}/figures/{figure}"
 
-
-def calibration_cache_dir(results: str = RESULTS) -> str:
-    """Folder where calibrated noise multipliers are kept between runs."""
-    return f"{results}/cache/calibration"
-
-
-def run_dir(run_id: str, results: str = RESULTS) -> str:
-    """Folder of a run (:data:`RUN_FILES`)."""
-    return f"{results}/runs/{run_id}"
-
-
-def run_file(run_id: str, name: str, results: str = RESULTS) -> str:
-    return f"{run_dir(run_id, results)}/{name}"
-
-
-def scenario_dir(scenario: str, results: str = RESULTS) -> str:
-    """Folder of a scenario's collected results."""
-    return f"{results}/{scenario}"
-
-
-def table_file(scenario: str, table: str, results: str = RESULTS) -> str:
-    """A table of a scenario, as CSV."""
-    return f"{scenario_dir(scenario, results)}/tables/{table}.csv"
-
-
-def figure_dir(scenario: str, figure: str, results: str = RESULTS) -> str:
-    return f"{scenario_dir(scenario, results)}/figures/{figure}"
-
-
-def figure_file(scenario: str, figure: str, panel: str, suffix: str, results: str = RESULTS) -> str:
-    """One panel of a figure; ``suffix`` is svg, png or csv."""
-    return f"{figure_dir(scenario, figure, results)}/{panel}.{suffix}"
+    def figure_file(self, scenario: str, figure: str, panel: str, suffix: str) -> str:
+        """One panel of a figure; ``suffix`` is svg, png or csv."""
+        return f"{self.figure_dir(scenario, figure)}/{panel}.{suffix}"

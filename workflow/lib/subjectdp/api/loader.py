@@ -166,33 +166,23 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.flatten(1) if tensor.dim() > 2 else tensor
 
 
-def _whole(tensor: Tensor) -> Tensor:
-    return tensor if tensor.is_floating_point() else tensor.long()
-
-
-def _classes(tensor: Tensor) -> Tensor:
-    return (tensor if tensor.dim() < 2 else tensor.squeeze(1)).long()
-
-
-def _row(tensor: Tensor) -> Tensor:
-    return tensor.squeeze(-1) if tensor.dim() > 1 else tensor
-
-
-def _channel(tensor: Tensor) -> Tensor:
-    return tensor.squeeze(1) if tensor.dim() > 2 else tensor
-
-
-def _classes_second(tensor: Tensor) -> Tensor:
-    return tensor.movedim(-1, 1) if tensor.dim() > 2 else tensor
-
-
 _OF_INPUTS: tuple[_Change, ...] = (
-    *(_same, Tensor.float, _whole, _flat, lambda each: each.unsqueeze(1)),
+    *(_same, Tensor.float),
+    lambda each: each if each.is_floating_point() else each.long(),
+    *(_flat, lambda each: each.unsqueeze(1)),
     lambda each: each.float() if each.dtype is torch.uint8 else each,  # pictures beside words
     *(lambda each: _flat(each).float(), lambda each: each.unsqueeze(1).float()),
 )
-_OF_TARGETS: tuple[_Change, ...] = (_same, Tensor.long, Tensor.float, _classes)
-_OF_OUTPUTS: tuple[_Change, ...] = (_same, _row, _channel, _classes_second)
+_OF_TARGETS: tuple[_Change, ...] = (
+    *(_same, Tensor.long, Tensor.float),
+    lambda each: (each if each.dim() < 2 else each.squeeze(1)).long(),  # classes
+)
+_OF_OUTPUTS: tuple[_Change, ...] = (
+    _same,
+    lambda each: each.squeeze(-1) if each.dim() > 1 else each,  # one number an item
+    lambda each: each.squeeze(1) if each.dim() > 2 else each,  # one channel
+    lambda each: each.movedim(-1, 1) if each.dim() > 2 else each,  # classes before positions
+)
 _READ: tuple[Callable[[Any], Any], ...] = (lambda outputs: outputs, lambda outputs: tensors_in(outputs)[0])
 
 

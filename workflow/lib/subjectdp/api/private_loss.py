@@ -151,7 +151,6 @@ def _unreduced(criterion: Any) -> tuple[Any, str | None]:
 
 
 def _options(function: Any) -> dict[str, Any]:
-    """The defaults of a function's arguments."""
     try:
         return {name: each.default for name, each in inspect.signature(function).parameters.items()}
     except (TypeError, ValueError):  # torch shows no signature

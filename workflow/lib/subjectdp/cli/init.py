@@ -68,7 +68,6 @@ def inspect(options: argparse.Namespace) -> None:
 
 
 def _short(value: Any) -> Any:
-    """A long list as its length and its ends."""
     return f"{len(value)}: {value[0]} ... {value[-1]}" if isinstance(value, list) and len(value) > 12 else value
 
 

@@ -18,7 +18,7 @@ from subjectdp.data.partition import load_partition
 from subjectdp.errors import ConfigError, DataError, PrivacyError, expected, whole_number
 from subjectdp.io.atomic import SEAL, is_intact
 from subjectdp.io.printing import print_json, print_table
-from subjectdp.places import STATEMENT_SUFFIXES, calibration_cache_dir
+from subjectdp.places import STATEMENT_SUFFIXES, Places
 from subjectdp.plan.plan import NoiseSource, PrivacyPlan
 
 
@@ -197,6 +197,6 @@ def configured_plans(files: list[str], results: Path) -> Iterator[tuple[str, Pri
         folder = results / "partitions" / run.partition_id
         if not folder.is_dir():
             raise DataError(f"Run {run.run_id} needs its partition, {folder}: subjectdp run makes it.")
-        with kept_in(calibration_cache_dir(str(results))):
+        with kept_in(Places(str(results)).calibration_cache_dir()):
             plan = plan_run(run, load_partition(folder))
         yield run.run_id, plan, run.data.own_subjects

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from subjectdp import places
 from subjectdp.cli.parser import Line, add_json, add_results
 from subjectdp.config.scenario import Scenario, load_scenario
 from subjectdp.errors import ConfigError, expected, whole_number
 from subjectdp.forecast.before_start import check_before_start, figures_to_mend, replaced_runs, unread_variables
 from subjectdp.io.loaded_jobs import loaded_jobs
 from subjectdp.io.printing import print_json
+from subjectdp.places import RESULTS, Places
 
 
 def plan_options(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     if _PLAIN & set(options.passed_on):
         return subprocess.run(command, check=False).returncode
     _refuse_stale_lock(Path.cwd(), options.files)
-    log = Path(places.RESULTS) / "logs" / "workflow" / f"{scenario.name}.log"
+    log = Path(RESULTS) / "logs" / "workflow" / f"{scenario.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     elsewhere = any(word.startswith(("--profile", "--executor", "-e")) for word in options.passed_on)
     with nullcontext(os.environ) if elsewhere else loaded_jobs() as environment:
@@ -142,7 +142,7 @@ def _followed(command: Sequence[str], scenario: Scenario, log: Path, environment
 
 def progress(scenario: Scenario, log: Path) -> str:
     """``12 of 63 runs · 40 of 90 steps``: finished runs, and the workflow's steps by the end of its log."""
-    done = sum(Path(places.run_file(name, "manifest.json")).is_file() for name in scenario.runs_by_id)
+    done = sum(Path(Places().run_file(name, "manifest.json")).is_file() for name in scenario.runs_by_id)
     with log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - 20_000))
         steps = _STEPS.findall(stream.read().decode(errors="replace"))
@@ -150,7 +150,7 @@ def progress(scenario: Scenario, log: Path) -> str:
 
 
 def _report(command: Sequence[str], scenario: Scenario, log: Path) -> int:
-    target = Path(places.scenario_dir(scenario.name)) / "report.html"
+    target = Path(Places().scenario_dir(scenario.name)) / "report.html"
     options = ["--report", str(target), "--report-stylesheet", "workflow/report/report.css"]
     with log.open("a") as stream:
         done = subprocess.run([*command, *options], stdout=stream, stderr=subprocess.STDOUT, check=False)

@@ -56,10 +56,6 @@ class RunFolder:
     conditional: bool = False  # that ε rests on a bound that was read from the data
     note: str | None = None  # who trains it, or what is wrong with it
 
-    @property
-    def progress(self) -> str | None:
-        return None if self.rounds_done is None else f"{self.rounds_done}/{self.rounds}"
-
 
 _KINDS: dict[Any, tuple[str, ...]] = {
     dict: ("config.algorithm", "config.data"),
@@ -265,11 +261,12 @@ def _print(runs: list[RunFolder]) -> None:
 def _row(run: RunFolder) -> tuple[Any, ...]:
     numbers = ((run.config or {}).get("data") or {}).get("task") == "regression"
     accuracy = None if run.test_accuracy is None else f"{100 * run.test_accuracy:.2f}{' (R²)' * numbers}"
+    rounds = None if run.rounds_done is None else f"{run.rounds_done}/{run.rounds}"
     left = None if run.seconds_left is None else clock(run.seconds_left)
     epsilons = (run.epsilon_published, ""), (run.epsilon_sound_subject, CONDITIONAL_MARK * run.conditional)
     rounded = (None if epsilon is None else f"{epsilon:.4g}{mark}" for epsilon, mark in epsilons)
     seconds = None if run.wall_seconds is None else f"{run.wall_seconds:.1f}"
-    return run.run_id, run.label, run.state, run.progress, accuracy, *rounded, seconds, left
+    return run.run_id, run.label, run.state, rounds, accuracy, *rounded, seconds, left
 
 
 def _fits(run: RunFolder, options: argparse.Namespace) -> bool:

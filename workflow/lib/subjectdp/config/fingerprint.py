@@ -29,7 +29,7 @@ from subjectdp.data.archives import HASHES, describe, load_sources
 from subjectdp.data.catalogue import DATASETS, Source
 from subjectdp.errors import SubjectDPError, unknown
 from subjectdp.models.catalogue import MODELS
-from subjectdp.places import LIBRARY, RESULTS, data_dir, prepared_file
+from subjectdp.places import LIBRARY, RESULTS, Places
 
 PACKAGE = "subjectdp"
 
@@ -199,7 +199,7 @@ def source_content(data: DataConfig, results: str = RESULTS) -> str:
         served = [(file, sorted({(m.bytes or 0, m.sha256 or "") for m in file.mirrors})) for file in files]
         return json.dumps([(file.name, file.format, bodies) for file, bodies in served])
     try:
-        file = describe(Path(data.path or ""), Path(data_dir("", results)) / HASHES)
+        file = describe(Path(data.path or ""), Path(Places(results).data_dir(""), HASHES))
         return f"{file['bytes']} bytes, sha256 {file['sha256']}"
     except (OSError, SubjectDPError):  # fetching tells what is wrong
         return input_fingerprint(data, results).get("content", "")
@@ -216,7 +216,7 @@ def source_addresses(data: DataConfig) -> str:
 def input_fingerprint(data: DataConfig, results: str = RESULTS) -> dict[str, str]:
     """The ``content`` and ``code`` that the prepared data were made from; empty if there are none."""
     try:
-        meta = json.loads(Path(prepared_file(data_key(data), "meta.json", results)).read_text())
+        meta = json.loads(Path(Places(results).prepared_file(data_key(data), "meta.json")).read_text())
         return dict(meta["input_fingerprint"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -213,7 +213,6 @@ def _right_form(key: str, details: ErrorDetails, field: FieldInfo | None) -> str
 
 
 def _names(field: FieldInfo) -> list[str]:
-    """The words that a field takes."""
     return [str(name) for kind in _alternatives(field) for name in kind.get("enum", ())]
 
 

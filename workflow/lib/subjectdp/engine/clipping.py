@@ -31,17 +31,14 @@ from subjectdp.engine.batches import (
     taken,
 )
 from subjectdp.engine.flat import Factor, FlatParameters, LongSum, clip_factors, row_norms
-from subjectdp.engine.layout import Layout, in_words, kept_alone, refuse_by_name, rule_of
+from subjectdp.engine.layout import Layout, in_words, kept_alone, only_input, plain_layout, refuse_by_name, ruled_layers
 from subjectdp.engine.linear_models import OneLinear, without_backward
-from subjectdp.engine.rules import Captured, Coefficients, GenericRule, LayerRule, Squares, Sums, in_float32, summed
+from subjectdp.engine.rules import Captured, Coefficients, Squares, Sums, in_float32, summed
 from subjectdp.engine.uses import Uses, captured_of
 from subjectdp.errors import ModelError, PrivacyError, expected
 
 ItemLoss = Callable[[Any, Any], Tensor]
 """The loss of each item (B,), from the model's output for B items and their targets; an item's depends on it alone."""
-
-_FROM_HOOKS = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
-"""Where the hooks come from that make a layer's weight of other parameters before each pass."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ class ClippingEngine:
     most ``clip_norm``. An item whose gradient is not finite contributes nothing, and neither does its group, unless its
     weight is 0. An item of weight 0 contributes exactly nothing, whatever its gradient.
 
-    ``layout`` is None where each parameter belongs to a layer that runs once, items first. Raises ModelError for a
+    ``layout``: None for the plain one, where each parameter belongs to a layer with a rule. Raises ModelError for a
     layer that mixes items or is not supported, ConfigError for a physical batch size (items that go through at once)
     below 1.
     """
@@ -132,8 +129,9 @@ class ClippingEngine:
         if physical_batch_size < 1:
             raise expected("physical_batch_size", physical_batch_size, "at least 1")
         refuse_by_name(flat.model)
-        self.flat, self.physical_batch_size, self.item_loss, self.layout = flat, physical_batch_size, item_loss, layout
-        self.rules = {name: (module, _rule_of(name, module)) for name, module in _layers(flat, layout)}
+        self.flat, self.physical_batch_size, self.item_loss = flat, physical_batch_size, item_loss
+        self.layout = layout or plain_layout(flat.model)
+        self.rules = ruled_layers(flat.model, self.layout.ruled)
         prefixes = {name: f"{name}." if name else "" for name in self.rules}
         self._units = {  # names of each layer's parameters, within it and in the model
             layer: {name.removeprefix(prefix): name for name in flat.parameters if name.startswith(prefix)}
@@ -217,11 +215,11 @@ class ClippingEngine:
     def record(self, inputs: Inputs) -> tuple[Any, Tape]:
         """The model's output for some items, and what :meth:`add_recorded` needs of the pass."""
         items, model, uses = number_of(inputs), self.flat.model, None
-        if self.followed and self.layout is not None:
+        if self.followed:
             parameters = {name: self.flat.parameters[name] for name in self.followed}
             uses = Uses(parameters, [*model.parameters(), *model.buffers()], items, self.layout.places)
         tape = Tape({}, uses)
-        alone = kept_alone(model, () if self.layout is None else self.layout.alone)
+        alone = kept_alone(model, self.layout.alone)
         with torch.enable_grad(), alone, self._recording(tape.layers, items), uses or nullcontext():
             return call(model, inputs), tape
 
@@ -334,12 +332,13 @@ class ClippingEngine:
 
     def _recording(self, tape: dict[str, _Taped], items: int) -> AbstractContextManager[None]:
         def run(name: str, module: nn.Module, *inputs: Any, **options: Any) -> Any:
-            if name in tape:
-                raise ModelError(f"Expected each layer to run once a forward pass, {name!r} runs more often.")
-            alone = _only_input(name, module, inputs, options, items)
+            alone = only_input(module, inputs, options, items)
+            if name in tape or alone is None:
+                wanted = f"to run once a forward pass, on one tensor with the {items} items first"
+                raise ModelError(f"Expected {_layer(name)} {wanted}, as where the model was tried.")
             with in_words(_layer(name)):
-                output, wanted, kept = self.rules[name][1].forward(module, alone)
-            edges, shapes = edges_of(wanted, f"layer {name!r}"), [tensor.shape for tensor in wanted]
+                output, ends, kept = self.rules[name][1].forward(module, alone)
+            edges, shapes = edges_of(ends, f"layer {name!r}"), [tensor.shape for tensor in ends]
             tape[name] = _Taped(edges, shapes, kept, alone.detach(), alone._version)
             return output
 
@@ -349,25 +348,6 @@ class ClippingEngine:
 
 def _layer(name: str) -> str:
     return f"Layer {name!r}" if name else "The module"
-
-
-def _only_input(name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int) -> Tensor:
-    kind = type(module).__name__
-    given = [*inputs, *(value for value in options.values() if value is not None)]
-    if len(given) != 1 or not isinstance(given[0], Tensor):
-        taken = ", ".join(type(value).__name__ for value in given) or "nothing"
-        raise ModelError(
-            f"{_layer(name)} ({kind}) has to take one tensor, it takes {taken}. Initial states and packed sequences "
-            "are not supported."
-        )
-    place = int(isinstance(module, nn.RNNBase) and not module.batch_first)
-    if given[0].dim() <= place or given[0].shape[place] != items:
-        raise ModelError(
-            f"{_layer(name)} ({kind}) has to see the {items} items of the batch in dimension {place}, it sees "
-            f"{tuple(given[0].shape)}. Put the batch first, give it all items where only some need it, or expand "
-            "what items share, such as positions: layer(positions.expand(len(inputs), -1))."
-        )
-    return given[0]
 
 
 def _total(losses: Tensor, weights: Tensor | None) -> Tensor:
@@ -381,35 +361,3 @@ def _zero_out(captured: dict[str, Captured], items: Tensor, groups: Tensor | Non
         return
     for layer in captured.values():
         layer.zero_out(items, groups)
-
-
-def _layers(flat: FlatParameters, layout: Layout | None) -> list[tuple[str, nn.Module]]:
-    if layout is not None:
-        return [(name, flat.model.get_submodule(name)) for name in sorted(layout.ruled)]
-    owners: dict[int, str] = {}
-    for name, parameter in flat.model.named_parameters(remove_duplicate=False):
-        if owners.setdefault(id(parameter), name) != name:
-            first = owners[id(parameter)]
-            raise ModelError(
-                f"Expected each parameter in one layer, {first!r} and {name!r} are one (tied): give each its own."
-            )
-    return [(name, m) for name, m in flat.model.named_modules() if next(m.parameters(recurse=False), None) is not None]
-
-
-def _rule_of(name: str, module: nn.Module) -> LayerRule:
-    layer = f"{_layer(name)} ({type(module).__name__})"
-    if "forward" in vars(module):
-        raise ModelError(f"{layer} has a forward of its own, which replaced that of its class: write a class.")
-    if any(type(hook).__module__ in _FROM_HOOKS for hook in module._forward_pre_hooks.values()):
-        raise ModelError(f"{layer} makes its weight of other parameters (weight or spectral norm): remove that first.")
-    if (rule := rule_of(module)) is not None:
-        return rule
-    if isinstance(module, nn.RNNBase):
-        raise ModelError(f"Expected a one-directional nn.LSTM without dropout or projection, {name!r} is {module}.")
-    if next(module.children(), None) is not None:
-        own = ", ".join(repr(each) for each, _ in module.named_parameters(recurse=False))
-        raise ModelError(
-            f"Expected parameters in layers only, {name or 'the model'!r} ({type(module).__name__}) holds {own} "
-            "beside layers. Put them into a layer of their own (positions: nn.Embedding)."
-        )
-    return GenericRule()

@@ -10,19 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from subjectdp.engine.batches import Grouping, Run
 from subjectdp.engine.flat import row_norms
 from subjectdp.engine.rules import (
     Coefficients,
-    OwnForward,
     Squares,
     Sums,
     group_sums,
     grouped,
     joined,
+    own_forward,
     product_squares,
     squared_rows,
     summed,
@@ -36,18 +35,18 @@ _SMALL = 5_000_000  # numbers (20 MB): at most so many are kept as well where pr
 _CHEAP = 4  # times as large as columns and output gradients: from there on products do
 
 
-class ConvolutionRule(OwnForward):
+def forward(module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+    """The layer's own, in channels-last memory."""
+    return own_forward(module, inputs.contiguous(memory_format=torch.channels_last))
+
+
+def captured(module: nn.Conv2d, kept: Tensor, deltas: list[Tensor]) -> ConvolutionCaptured:
     """nn.Conv2d with zero padding and one group."""
-
-    def forward(self, module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        return super().forward(module, inputs.contiguous(memory_format=torch.channels_last))
-
-    def captured(self, module: nn.Conv2d, kept: Tensor, deltas: list[Tensor]) -> ConvolutionCaptured:
-        return ConvolutionCaptured(module, kept, deltas[0].contiguous(memory_format=torch.channels_last))
+    return ConvolutionCaptured(module, kept, deltas[0].contiguous(memory_format=torch.channels_last))
 
 
 def supports(module: nn.Conv2d) -> bool:
-    """True where the rule's im2col covers the layer; others take the generic rule."""
+    """True where the rule's im2col covers the layer."""
     return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
 
 
@@ -69,8 +68,7 @@ class ConvolutionCaptured:
     def squared_norms(self, grouping: Grouping) -> Squares:
         rows = self.delta.permute(0, 2, 3, 1).flatten(1, 2)  # (B, H'W', O), a view
         self.kept = self._worth_keeping(grouping.count, len(rows) * rows.shape[1])
-        self.one_channel = self.kept and self.inputs.shape[1] == 1
-        squares = [self._one_channel(rows, grouping) if self.one_channel else self._in_blocks(rows, grouping)]
+        squares = [self._in_blocks(rows, grouping)]
         if self.module.bias is not None:
             self.bias_gradients = group_sums(rows.sum(1), grouping)
             squares.append(Squares(squared_rows(self.bias_gradients)))
@@ -92,22 +90,6 @@ class ConvolutionCaptured:
         longest = row_norms(rows.flatten(1)) * row_norms(self.inputs.permute(0, 2, 3, 1).flatten(1))
         added = group_sums(longest.unsqueeze(1), grouping).squeeze(1).square_().mul_(kh * kw)
         return Squares(torch.zeros_like(added), added)
-
-    def _one_channel(self, rows: Tensor, grouping: Grouping) -> Squares:
-        (_, _, height, width), (kh, kw) = self.delta.shape, self.module.kernel_size
-        (sh, sw), (dh, dw), (ph, pw) = self.module.stride, self.module.dilation, _padding(self.module)
-        padded = F.pad(self.inputs[:, 0], (pw, pw, ph, ph))
-        row = padded.shape[2]
-        strides = (padded.stride(0), dh * row, dw, sh * row, sw)
-        gradients = rows.new_empty(len(rows), kh * kw, rows.shape[2])
-        at_once = 4 * _block(rows, kh * kw)
-        for start in range(0, len(rows), at_once):
-            part = padded[start : start + at_once]
-            windows = part.as_strided((len(part), kh, kw, height, width), strides)
-            columns = windows.reshape(len(part), kh * kw, height * width)
-            torch.bmm(columns, rows[start : start + at_once], out=gradients[start : start + at_once])
-        self.gradients = group_sums(gradients.flatten(1), grouping)
-        return Squares(squared_rows(self.gradients))
 
     def _in_blocks(self, rows: Tensor, grouping: Grouping) -> Squares:
         size = self.module.weight[0].numel()
@@ -140,10 +122,8 @@ class ConvolutionCaptured:
             into.add("weight", self._plain_weight_gradient(coefficients.items))
         else:
             out, inner, height, width = self.module.weight.shape
-            summed = coefficients.groups @ self.gradients
-            if self.one_channel:
-                summed = summed.view(height * width, out).t()
-            into.add("weight", summed.reshape(out, height, width, inner).permute(0, 3, 1, 2))
+            total = (coefficients.groups @ self.gradients).view(out, height, width, inner)
+            into.add("weight", total.permute(0, 3, 1, 2))
         if self.bias_gradients is not None:
             into.add("bias", coefficients.groups @ self.bias_gradients)
 

@@ -19,18 +19,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from subjectdp.engine import convolution, recurrent
 from subjectdp.engine.batches import Inputs, call, forwards, number_of, taken
-from subjectdp.engine.convolution import ConvolutionRule
 from subjectdp.engine.generators import seed_all
-from subjectdp.engine.recurrent import LSTMRule
-from subjectdp.engine.rules import EmbeddingRule, GroupNormRule, LayerNormRule, LayerRule, LinearRule
+from subjectdp.engine.rules import LayerRule, embedding, linear, normalisation
 from subjectdp.engine.uses import Alone, Key, NotFollowed, Places, Uses, learned
 from subjectdp.errors import ModelError, SubjectDPError
 
 _RULES: dict[type[nn.Module], LayerRule] = {
-    nn.Linear: LinearRule(),
-    nn.Embedding: EmbeddingRule(),
-    nn.GroupNorm: GroupNormRule(),
-    nn.LayerNorm: LayerNormRule(),
+    nn.Linear: LayerRule(linear),
+    nn.Embedding: LayerRule(embedding),
+    nn.GroupNorm: LayerRule(normalisation),
+    nn.LayerNorm: LayerRule(normalisation),
+    nn.LSTM: LayerRule(recurrent.captured, recurrent.forward),
+    nn.Conv2d: LayerRule(convolution.captured, convolution.forward),
 }
 _FEWEST = 2  # items of the smallest pass
 
@@ -50,11 +50,32 @@ def rule_of(module: nn.Module) -> LayerRule | None:
     hooks = [each for each in module._forward_pre_hooks.values() if not getattr(each, "changes_nothing", False)]
     if "forward" in vars(module) or hooks:
         return None
-    if type(module) is nn.LSTM:
-        return LSTMRule() if recurrent.supports(module) else None
-    if type(module) is nn.Conv2d:
-        return ConvolutionRule() if convolution.supports(module) else None
-    return _RULES.get(type(module))
+    beyond = type(module) is nn.LSTM and not recurrent.supports(module)
+    beyond = beyond or (type(module) is nn.Conv2d and not convolution.supports(module))
+    return None if beyond else _RULES.get(type(module))
+
+
+def ruled_layers(model: nn.Module, names: Collection[str]) -> dict[str, tuple[nn.Module, LayerRule]]:
+    """The layers of these names, each with the rule of its class."""
+    layers = ((name, model.get_submodule(name)) for name in sorted(names))
+    return {name: (layer, rule) for name, layer in layers if (rule := rule_of(layer)) is not None}
+
+
+def only_input(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], items: int) -> Tensor | None:
+    """What a rule serves: the layer's only input, a tensor with the items first, of some LSTMs second; else None."""
+    given = [*inputs, *(each for each in options.values() if each is not None)]
+    place = int(isinstance(module, nn.RNNBase) and not module.batch_first)
+    fits = len(given) == 1 and isinstance(given[0], Tensor) and given[0].shape[place : place + 1] == (items,)
+    return given[0] if fits else None
+
+
+def plain_layout(model: nn.Module) -> Layout:
+    """Without a pass, where all parameters are trained, each in a layer with a rule; ModelError for others."""
+    parameters = dict(model.named_parameters())
+    layers = _candidates(model, parameters)
+    if without := parameters.keys() - {own for name in layers for own, _ in layers[name].named_parameters(name)}:
+        raise ModelError(f"Expected each parameter in a layer with a rule, {', '.join(sorted(without))} are in none.")
+    return Layout(frozenset(parameters), frozenset(layers))
 
 
 def layout_of(model: nn.Module, trained: Collection[str], inputs: Inputs) -> Layout:
@@ -201,11 +222,8 @@ def _watched(layers: Mapping[str, nn.Module], uses: Uses) -> Iterator[Counter[st
     runs: Counter[str] = Counter()
 
     def run(name: str, module: nn.Module, forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-        place = int(isinstance(module, nn.RNNBase) and not module.batch_first)
-        given = [*inputs, *(each for each in options.values() if each is not None)]
-        alone = len(given) == 1 and isinstance(given[0], Tensor) and not uses.is_shared(given[0])
-        alone = alone and not uses.is_ragged(given[0])
-        runs[name] += 1 if alone and given[0].shape[place : place + 1] == (uses.items,) else 2
+        alone = only_input(module, inputs, options, uses.items)
+        runs[name] += 2 if alone is None or uses.is_shared(alone) or uses.is_ragged(alone) else 1
         uses.inside.append(name)
         try:
             output = forward(*inputs, **options)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from subjectdp.engine.batches import Grouping, Run
 from subjectdp.engine.rules import Coefficients, Squares, Sums, grouped, joined, product_squares, summed, wanted
-from subjectdp.errors import ModelError
 
 
 class Recurrence(torch.autograd.Function):
@@ -35,14 +34,11 @@ class Recurrence(torch.autograd.Function):
         cells[0].zero_()
         turned = weight.t()
         for t in range(steps):
-            gate = torch.addmm(gates[t], states[t], turned)
-            # tanh x = 2 sigmoid(2x) - 1, which the CPU computes four times as fast
-            gate[:, 2 * hidden : 3 * hidden].mul_(2.0)
-            i, f, g, o = torch.split(torch.sigmoid(gate, out=gates[t]), hidden, dim=1)
-            g.mul_(2.0).sub_(1.0)
-            cell = torch.mul(f, cells[t], out=cells[t + 1]).addcmul_(i, g)
-            torch.mul(cell, 2.0, out=squashed[t]).sigmoid_().mul_(2.0).sub_(1.0)
-            torch.mul(o, squashed[t], out=states[t + 1])
+            i, f, g, o = torch.split(gates[t].addmm_(states[t], turned), hidden, dim=1)
+            for gate in (i, f, o):
+                gate.sigmoid_()
+            cell = torch.mul(f, cells[t], out=cells[t + 1]).addcmul_(i, g.tanh_())
+            torch.mul(o, torch.tanh(cell, out=squashed[t]), out=states[t + 1])
         ctx.save_for_backward(gates, cells, squashed, weight)
         return states
 
@@ -84,25 +80,12 @@ class _Layer:
         return self.states[:-1]
 
 
-class _NoStates:
-    def _refuse(self, *_: Any) -> Any:
-        raise ModelError(
-            "Expected a model that reads an nn.LSTM's output and not its last states: take output[:, -1] for h_n."
-        )
-
-    __iter__ = __getitem__ = __len__ = _refuse
-
-
-class LSTMRule:
-    """nn.LSTM in one direction, without projection and without dropout between layers; in float32 always."""
-
-    def forward(self, module: nn.LSTM, inputs: Tensor) -> tuple[tuple[Tensor, _NoStates], list[Tensor], list[_Layer]]:
-        with torch.autocast(inputs.device.type, enabled=False):
-            return self._forward(module, inputs.float())
-
-    def _forward(self, module: nn.LSTM, inputs: Tensor) -> tuple[tuple[Tensor, _NoStates], list[Tensor], list[_Layer]]:
-        current = inputs.transpose(0, 1) if module.batch_first else inputs
-        projections, kept = [], []
+def forward(module: nn.LSTM, inputs: Tensor) -> tuple[tuple[Tensor, None], list[Tensor], list[_Layer]]:
+    """nn.LSTM in one direction, without projection and without dropout between layers; in float32 always.
+    Of a model that reads the last states no LSTM has this rule."""
+    projections, kept = [], []
+    with torch.autocast(inputs.device.type, enabled=False):
+        current = (inputs.transpose(0, 1) if module.batch_first else inputs).float()
         for layer in range(module.num_layers):
             bias = None
             if module.bias:
@@ -113,10 +96,12 @@ class LSTMRule:
             projections.append(inputs_of_gates)
             kept.append(_Layer(current.detach(), states.detach()))
             current = states[1:]
-        return ((current.transpose(0, 1) if module.batch_first else current), _NoStates()), projections, kept
+    return ((current.transpose(0, 1) if module.batch_first else current), None), projections, kept
 
-    def captured(self, module: nn.LSTM, kept: list[_Layer], deltas: list[Tensor]) -> LSTMCaptured:
-        return LSTMCaptured(kept, deltas, module.bias)
+
+def captured(module: nn.LSTM, kept: list[_Layer], deltas: list[Tensor]) -> LSTMCaptured:
+    """Of every layer, what :func:`forward` kept."""
+    return LSTMCaptured(kept, deltas, module.bias)
 
 
 def supports(module: nn.LSTM) -> bool:

@@ -1,7 +1,7 @@
 """Layer rules: their interface to the clipping engine, helpers that they share, all but convolutions and LSTMs.
 
 Linear and embedding layers give outer products, formed per item only where nothing is cheaper; norms have small
-per-item gradients. Any other layer goes through per-item vector-Jacobian products (torch.func): slow, general, exact.
+per-item gradients. What has no rule is followed function by function (:mod:`subjectdp.engine.uses`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, vjp, vmap
 from torch.utils._pytree import tree_map
 
 from subjectdp.engine.batches import Grouping, Run
@@ -114,23 +113,20 @@ class Captured(Protocol):
         Leaves the gradients of outputs as they are: layers whose outputs are added share one tensor."""
 
 
-class LayerRule(Protocol):
+def own_forward(module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Runs a layer's own code and keeps its input."""
+    output = wanted(type(module).forward(module, inputs))
+    return output, [output], inputs.detach()
+
+
+@dataclass(frozen=True)
+class LayerRule:
     """Captures a layer in the forward pass and makes its :class:`Captured` once the output gradients are known."""
 
-    def forward(self, module: Any, inputs: Tensor) -> tuple[Any, list[Tensor], Any]:
-        """Runs the layer: output, the tensors whose gradients are :func:`wanted`, and what to keep."""
-
-    def captured(self, module: Any, kept: Any, deltas: list[Tensor]) -> Captured:
-        """Combines what was kept with the gradients of the wanted tensors."""
-
-
-class OwnForward:
-    """The part of a rule that runs a layer's own code and keeps its input."""
-
-    def forward(self, module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        """As :class:`LayerRule` says."""
-        output = wanted(type(module).forward(module, inputs))
-        return output, [output], inputs.detach()
+    captured: Callable[[Any, Any, list[Tensor]], Captured]
+    """Of the layer, what was kept, and the gradients of the wanted tensors."""
+    forward: Callable[[Any, Tensor], tuple[Any, list[Tensor], Any]] = own_forward
+    """Runs the layer: output, the tensors whose gradients are :func:`wanted`, and what to keep."""
 
 
 def in_float32(values: Any) -> Any:
@@ -291,12 +287,10 @@ def _each(together: Callable[[list[Tensor]], Tensor], parts: list[Squares]) -> I
             yield together([torch.zeros_like(p.values) if f is None else f for p, f in zip(parts, found, strict=True)])
 
 
-class LinearRule(OwnForward):
+def linear(module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured:
     """nn.Linear on (B, d) or (B, ..., d) inputs."""
-
-    def captured(self, module: nn.Linear, kept: Tensor, deltas: list[Tensor]) -> LinearCaptured:
-        inputs, delta = (each.reshape(len(each), -1, each.shape[-1]) for each in (kept, deltas[0]))
-        return LinearCaptured(inputs, delta, module.bias is not None)
+    inputs, delta = (each.reshape(len(each), -1, each.shape[-1]) for each in (kept, deltas[0]))
+    return LinearCaptured(inputs, delta, module.bias is not None)
 
 
 @dataclass
@@ -326,12 +320,10 @@ class LinearCaptured:
             into.add("bias", scaled.sum(0))
 
 
-class EmbeddingRule(OwnForward):
+def embedding(module: nn.Embedding, kept: Tensor, deltas: list[Tensor]) -> EmbeddingCaptured:
     """nn.Embedding on integer inputs (B,) or (B, ...)."""
-
-    def captured(self, module: nn.Embedding, kept: Tensor, deltas: list[Tensor]) -> EmbeddingCaptured:
-        delta = deltas[0].reshape(len(kept), -1, module.embedding_dim)
-        return EmbeddingCaptured(kept.reshape(len(kept), -1), delta, module.num_embeddings, module.padding_idx)
+    delta = deltas[0].reshape(len(kept), -1, module.embedding_dim)
+    return EmbeddingCaptured(kept.reshape(len(kept), -1), delta, module.num_embeddings, module.padding_idx)
 
 
 @dataclass
@@ -420,51 +412,15 @@ class TiedCaptured:
         self.table.add_weighted_sum(coefficients, into)
 
 
-class GroupNormRule(OwnForward):
-    """nn.GroupNorm on (B, C, ...)."""
-
-    def captured(self, module: nn.GroupNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        scale, shift = deltas[0] * F.group_norm(kept, module.num_groups, None, None, module.eps), deltas[0]
-        if over := tuple(range(2, kept.dim())):
-            scale, shift = scale.sum(over), shift.sum(over)
-        return ItemGradients({"weight": scale, "bias": shift})
-
-
-class LayerNormRule(OwnForward):
-    """nn.LayerNorm over the last dimensions."""
-
-    def captured(self, module: nn.LayerNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        scale, shift = F.layer_norm(kept, module.normalized_shape, None, None, module.eps).mul_(deltas[0]), deltas[0]
-        if over := tuple(range(1, kept.dim() - len(module.normalized_shape))):
-            scale, shift = scale.sum(over), shift.sum(over)
-        return ItemGradients({"weight": scale} if module.bias is None else {"weight": scale, "bias": shift})
-
-
-class GenericRule(OwnForward):
-    """A layer with one tensor input (batch first) and one tensor output that treats items one by one."""
-
-    def captured(self, module: nn.Module, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
-        parameters = {name: p.detach() for name, p in module.named_parameters(recurse=False)}
-        plain = _Plain(module)
-
-        def gradients(item: Tensor, delta: Tensor) -> Any:
-            def run(values: dict[str, Tensor]) -> Any:
-                return functional_call(plain, {f"inner.{k}": v for k, v in values.items()}, item[None])
-
-            return vjp(run, parameters)[1](delta[None])[0]
-
-        return ItemGradients(vmap(gradients)(kept, deltas[0]))
-
-
-class _Plain(nn.Module):
-    """Runs the layer's own forward, not the engine's recording one."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, inputs: Tensor) -> Any:
-        return type(self.inner).forward(self.inner, inputs)
+def normalisation(module: nn.GroupNorm | nn.LayerNorm, kept: Tensor, deltas: list[Tensor]) -> ItemGradients:
+    """nn.GroupNorm on (B, C, ...), and nn.LayerNorm over the last dimensions."""
+    if isinstance(module, nn.GroupNorm):
+        normed, over = F.group_norm(kept, module.num_groups, None, None, module.eps), range(2, kept.dim())
+    else:
+        own = module.normalized_shape
+        normed, over = F.layer_norm(kept, own, None, None, module.eps), range(1, kept.dim() - len(own))
+    gradients = {"weight": normed.mul_(deltas[0])} | ({} if module.bias is None else {"bias": deltas[0]})
+    return ItemGradients({name: each.sum(tuple(over)) if over else each for name, each in gradients.items()})
 
 
 @dataclass

@@ -39,7 +39,7 @@ from subjectdp.federation.proposal import (
     unpack,
 )
 from subjectdp.io.yaml_files import read_yaml
-from subjectdp.places import calibration_cache_dir
+from subjectdp.places import Places
 from subjectdp.plan.plan import Count, NoiseDistribution, NoiseSource, Positive
 from subjectdp.training.federation import RunInputs
 from subjectdp.training.run import train_inputs
@@ -112,7 +112,7 @@ def server_inputs(file: FederationFile) -> tuple[RunInputs, Items]:
     prepared = _sample(run, Path(file.results))
     tested = addresses(prepared.first_items, prepared.items).astype(np.int32)
     partition = public_partition(run, file.silos, file.subjects, tested)
-    with kept_in(calibration_cache_dir(file.results)):
+    with kept_in(Places(file.results).calibration_cache_dir()):
         plan = plan_run(run, partition)
     secure = plan.settings.noise_source is NoiseSource.SECURE
     secret = secrets.randbits(256) if secure else None  # draws nothing here: silos noise

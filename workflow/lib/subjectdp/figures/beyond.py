@@ -125,7 +125,6 @@ def _sheet(
 
 
 def _notes(runs: pd.DataFrame) -> tuple[str, ...]:
-    """Notes on seeds, δ, and the unit of ε."""
     places = ["epsilon", "noise_subjects", "subjects", "alpha", "silos_per_subject"]
     counts = runs.groupby(["name", "dataset", *places])["seed"].nunique()
     low, high = int(counts.min()), int(counts.max())

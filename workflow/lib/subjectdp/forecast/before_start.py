@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from subjectdp import places
 from subjectdp.algorithms.registry import algorithm
 from subjectdp.config.fingerprint import input_fingerprint, source_content
 from subjectdp.config.messages import error_located_in, raise_all
@@ -27,6 +26,7 @@ from subjectdp.data.sizes import leaf_sizes, table_silos, table_sizes
 from subjectdp.errors import DataError, SubjectDPError, expected, unknown
 from subjectdp.figures.catalogue import entry
 from subjectdp.models.catalogue import MODELS
+from subjectdp.places import RESULTS, Places
 from subjectdp.plan.rules import executed_rounds, expected_batch, round_steps
 from subjectdp.results.shown_runs import MOST_SETTINGS, run_label, setting_columns, settings_of, shown_rows
 
@@ -273,7 +273,7 @@ _SLACK = 1.1  # by which a silo may be larger than the expected number of items 
 
 
 def check_before_start(
-    scenario: Scenario, results: str = places.RESULTS, files: Sequence[Path | str | Mapping[str, Any]] = ()
+    scenario: Scenario, results: str = RESULTS, files: Sequence[Path | str | Mapping[str, Any]] = ()
 ) -> list[str]:
     """A line for each figure that leaves out runs, and for data that were changed. ConfigError, with places in
     ``files``, for problems of data or partitions not yet made, or of a figure."""
@@ -288,7 +288,7 @@ def check_before_start(
 
 def _missing_paths(scenario: Scenario, results: str) -> Iterator[str]:
     for key, data in scenario.datasets_by_key.items():
-        prepared = Path(places.prepared_file(key, "meta.json", results)).is_file()
+        prepared = Path(Places(results).prepared_file(key, "meta.json")).is_file()
         if data.path is not None and not prepared and not Path(data.path).exists():
             yield str(expected("data.path", data.path, "a file or folder that exists"))
 
@@ -306,13 +306,13 @@ def silos_problem(run: RunConfig) -> SubjectDPError | None:
     return expected("partition.silos", silos, f"{named}, the silos that the data name")
 
 
-def replaced_runs(scenario: Scenario, results: str = places.RESULTS) -> Iterator[str]:
+def replaced_runs(scenario: Scenario, results: str = RESULTS) -> Iterator[str]:
     """A line for each file or folder of data that is not what the prepared data of its name were made from."""
     for key, data in scenario.datasets_by_key.items():
         known = input_fingerprint(data, results).get("content") if data.source.in_place else None
         if known is not None and known != source_content(data, results):
             yield (
-                f"{data.path} is not what {places.data_dir(key, results)} was made from: the runs that are there were "
+                f"{data.path} is not what {Places(results).data_dir(key)} was made from: the runs that are there were "
                 "trained on other data of this name, and are trained again in their place. To keep both, rename one."
             )
 
@@ -324,7 +324,7 @@ def _large_batches(scenario: Scenario, results: str) -> Iterator[str]:
         train, silos, batch = expected_items(run).train, run.partition.silos, run.training.batch_size
         place = (run.data_key, run.partition.model_dump_json(), batch)
         by_size = run.training.sampling_fraction is None and not algorithm(run.algorithm.name).samples_subjects
-        planned = Path(places.partition_file(run.partition_id, "partition.json", results)).is_file()
+        planned = Path(Places(results).partition_file(run.partition_id, "partition.json")).is_file()
         if place in seen or not by_size or planned:  # the plan counts its silos exactly
             continue
         seen.add(place)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from textwrap import wrap
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from subjectdp import places
 from subjectdp.accounting.calibration import cached, kept_in
 from subjectdp.accounting.make_plan import draft_run, plan_run
 from subjectdp.accounting.statements import SCOPES, condition, stated_epsilons
@@ -27,6 +26,7 @@ from subjectdp.forecast import before_start
 from subjectdp.forecast.before_start import figures_to_mend
 from subjectdp.io.atomic import write_frame, write_text
 from subjectdp.io.printing import table_lines
+from subjectdp.places import RESULTS, Places
 from subjectdp.results.shown_runs import CONDITIONAL_MARK, CONDITIONAL_NOTE, run_label
 
 PARTITION, PREPARED, COUNTS = "partition", "prepared data", "expected counts"
@@ -68,7 +68,7 @@ class Forecast:
     hours: float  # of the unfinished runs, one after another on one CPU core
 
 
-def forecast(scenario: Scenario, results: str = places.RESULTS, on_progress: Progress | None = None) -> list[Forecast]:
+def forecast(scenario: Scenario, results: str = RESULTS, on_progress: Progress | None = None) -> list[Forecast]:
     """One row for each set of runs that differ only in their seed, in the scenario's order.
 
     Nothing is fetched, prepared or trained. Calibrated noise and ε are kept in the results' cache. ``on_progress``:
@@ -102,7 +102,7 @@ def _forecast(runs: list[RunConfig], settings: str, results: str) -> Forecast:
         evaluated = len(partition.validation_items) + len(partition.test_items)
     work = before_start.work_of(run, silo_items, evaluated, stated["rounds"])
     hours = work.core_seconds / 3600
-    finished = sum(Path(places.run_file(r.run_id, "manifest.json", results)).is_file() for r in runs)
+    finished = sum(Path(Places(results).run_file(r.run_id, "manifest.json")).is_file() for r in runs)
     return Forecast(
         runs=len(runs),
         finished=finished,
@@ -123,7 +123,7 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
     if published and draft.mechanism.data_dependence:
         # No noise gives a sound ε, and the table of noise by group size would take minutes.
         return {"rounds": draft.rounds, "epsilon_as_published": run.privacy.epsilon}
-    with kept_in(places.calibration_cache_dir(results)):
+    with kept_in(Places(results).calibration_cache_dir()):
         plan = plan_run(run, partition)
         inputs = {"plan": plan.to_dict(), "code": fingerprint("subjectdp.accounting.statements")}
         epsilons = cached("stated_epsilons", inputs, lambda: stated_epsilons(plan))
@@ -135,13 +135,13 @@ def _privacy(run: RunConfig, partition: Partition, results: str) -> dict[str, An
 
 
 def plan_scenario(
-    scenario: Scenario, results: str = places.RESULTS, on_progress: Progress | None = None
+    scenario: Scenario, results: str = RESULTS, on_progress: Progress | None = None
 ) -> tuple[pd.DataFrame, str]:
     """The :func:`forecast` as a table and as text; writes both into the scenario's folder."""
     rows = forecast(scenario, results, on_progress)
-    frame = pd.DataFrame([asdict(row) for row in rows])
+    frame = pd.DataFrame(rows)
     text = plan_text(scenario, rows)
-    folder = Path(places.scenario_dir(scenario.name, results))
+    folder = Path(Places(results).scenario_dir(scenario.name))
     write_frame(folder / "plan.csv", frame)
     write_text(folder / "plan.txt", text)
     return frame, text
@@ -211,21 +211,21 @@ def _refused(rows: Sequence[Forecast]) -> list[str]:
     ]
 
 
-def federation_of(run: RunConfig, results: str = places.RESULTS) -> tuple[Partition, str]:
+def federation_of(run: RunConfig, results: str = RESULTS) -> tuple[Partition, str]:
     """The run's federation and where it comes from: :data:`PARTITION`, :data:`PREPARED` or :data:`COUNTS`.
 
     From prepared data it is the partition that the workflow will make, from expected counts one of subjects with the
     mean number of items. DataError for corrupt files, ConfigError for an impossible partition or no counts.
     """
-    if Path(places.partition_file(run.partition_id, "partition.json", results)).is_file():
-        return load_partition(places.partition_dir(run.partition_id, results)), PARTITION
-    if not Path(places.prepared_file(run.data_key, "meta.json", results)).is_file():
+    if Path(Places(results).partition_file(run.partition_id, "partition.json")).is_file():
+        return load_partition(Places(results).partition_dir(run.partition_id)), PARTITION
+    if not Path(Places(results).prepared_file(run.data_key, "meta.json")).is_file():
         if run.data.source.in_place and not run.data.expected and not Path(run.data.path or "").exists():
             raise expected("data.path", run.data.path, "a file or folder that exists: nothing else counts its people")
         if (problem := before_start.silos_problem(run)) is not None:
             raise problem
         return _predicted(run.model_dump_json(include={"seed", "data", "partition"})), COUNTS
-    prepared, splits = taken_and_split(load_prepared(places.prepared_dir(run.data_key, results)), run)
+    prepared, splits = taken_and_split(load_prepared(Places(results).prepared_dir(run.data_key)), run)
     return partition_subjects(splits, prepared.subject_ids, run.partition, run.seed), PREPARED
 
 

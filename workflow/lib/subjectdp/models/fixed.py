@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from subjectdp.errors import ModelError, expected
@@ -78,31 +78,41 @@ def _standardised(rows: Tensor) -> Tensor:
     return centred / lengths
 
 
-class PrincipalComponents(nn.Module):
-    """``width`` features: the leading principal components of the scattering coefficients of random curves.
+class Projected(nn.Module):
+    """Public constants of features: (φ(x) - mean) · projection, and a last feature ``constant`` where one is given.
 
-    The curves' mean is subtracted, and each component is divided by the fourth root of its variance on them (the
-    square root would whiten). The mean square norm on the curves is 1. Curves are drawn from a fixed seed, so that the
-    projection is a public constant and depends on no data. It is computed once a process, in about two seconds.
+    All tensors are buffers that are not saved with a run; none is trained.
     """
 
-    def __init__(self, scales: int, angles: int, width: int) -> None:
-        super().__init__()
-        self.features, self.width = NormalisedScattering(scales, angles), width
-        _check_width("components", width, min(self.features.width, _CURVES - 1))
-        mean, projection = _components_of_curves(scales, angles, width)
-        self.register_buffer("mean", mean, persistent=False)
-        self.register_buffer("projection", projection, persistent=False)
+    projection: Tensor
+    mean: Tensor | None
 
-    def forward(self, images: Tensor) -> Tensor:
-        projected: Tensor = (self.features(images) - self.get_buffer("mean")) @ self.get_buffer("projection")
-        return projected
+    def __init__(
+        self, features: nn.Module, projection: Tensor, mean: Tensor | None = None, constant: float | None = None
+    ) -> None:
+        super().__init__()
+        self.features, self.constant = features, constant
+        self.width = projection.shape[1] + (constant is not None)
+        self.register_buffer("projection", projection, persistent=False)
+        self.register_buffer("mean", mean, persistent=False)
+
+    def forward(self, items: Tensor) -> Tensor:
+        values: Tensor = self.features(items)
+        projected = (values if self.mean is None else values - self.mean) @ self.projection
+        if self.constant is None:
+            return projected
+        return torch.cat([projected, projected.new_full((len(projected), 1), self.constant)], dim=1)
 
 
 @cache
 @torch.no_grad()
 def _components_of_curves(scales: int, angles: int, width: int) -> tuple[Tensor, Tensor]:
-    """Mean (p,) and projection (p, width), float32. Scattering is normalised, so the levels of ink do not matter."""
+    """The leading principal components of the scattering coefficients of random curves: (p, width), and mean (p,).
+
+    Each component is divided by the fourth root of its variance on the curves (the square root would whiten); the mean
+    square norm on them is 1. Curves are drawn from a fixed seed: both are public constants, computed once a process in
+    about two seconds. Scattering is normalised, so the levels of ink do not matter.
+    """
     coefficients = NormalisedScattering(scales, angles)(random_curves(_CURVES)).double()
     mean = coefficients.mean(dim=0)
     centred = coefficients - mean
@@ -112,26 +122,13 @@ def _components_of_curves(scales: int, angles: int, width: int) -> tuple[Tensor,
     directions = centred.T @ vectors / (values * len(centred)).sqrt()
     largest = directions.gather(0, directions.abs().argmax(dim=0, keepdim=True))
     factors = values**-_POWER / (values ** (1 - 2 * _POWER)).sum().sqrt()
-    return mean.float(), (directions * largest.sign() * factors).float()
+    return (directions * largest.sign() * factors).float(), mean.float()
 
 
-class RandomDirections(nn.Module):
-    """``width`` random combinations of features, which keep squared norms in expectation (Johnson, Lindenstrauss 1984).
-
-    The directions are public constants, the same for every run.
-    """
-
-    def __init__(self, features: NormalisedScattering, width: int) -> None:
-        super().__init__()
-        _check_width("directions", width, features.width)
-        self.features, self.width = features, width
-        drawn = numpy_generator(0, Purpose.MODEL_INIT, "directions").standard_normal((features.width, width))
-        directions = torch.from_numpy((drawn / math.sqrt(width)).astype(np.float32))
-        self.register_buffer("directions", directions, persistent=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        projected: Tensor = self.features(images) @ self.get_buffer("directions")
-        return projected
+def _random_directions(features: int, width: int) -> Tensor:
+    """(features, width) combinations that keep squared norms in expectation (Johnson, Lindenstrauss 1984)."""
+    drawn = numpy_generator(0, Purpose.MODEL_INIT, "directions").standard_normal((features, width))
+    return torch.from_numpy((drawn / math.sqrt(width)).astype(np.float32))
 
 
 def _check_width(parameter: str, width: int, most: int) -> None:
@@ -154,7 +151,6 @@ ENGLISH = WEIGHTS.with_name("english.safetensors")
 ENGLISH_SHA256 = "597ec9a5189fa92aee69371cc1e4da4f9b8814f0abf5a3ccab469b26a515cc8b"
 
 _CLASSES = 62  # of the synthetic characters
-_FEATURES = 128  # that a run trains on: the leading principal components of the network's outputs on them
 _MARGIN = 2  # pixels of paper around LEAF's characters, which the network crops
 _FAINT = 1e-6  # less ink is none
 _WIDTHS = (32, 64, 96)
@@ -209,31 +205,19 @@ def _block(channels: int, width: int, kernel: int) -> list[nn.Module]:
     return [nn.Conv2d(channels, width, kernel, padding=kernel // 2, bias=False), nn.GroupNorm(8, width), nn.ReLU()]
 
 
-class PublicFeatures(nn.Module):
-    """A network, centred and projected, and a constant where one is given: mean square norm about 1 on public items.
+def public_features(
+    network: Callable[[], nn.Module], tensors: Mapping[str, Tensor], constant: float | None = None
+) -> Projected:
+    """A network's outputs, centred and projected: mean square norm about 1 on public items.
 
-    The projection divides each principal component of the network's outputs on them by the fourth root of its
-    variance, those of random strokes all by one number. All tensors are buffers that are not saved with a run; none is
-    trained.
+    The projection divides each principal component of the outputs on them by the fourth root of its variance, those of
+    random strokes all by one number.
     """
-
-    def __init__(
-        self, network: Callable[[], nn.Module], tensors: Mapping[str, Tensor], constant: float | None = None
-    ) -> None:
-        super().__init__()
-        self.constant = constant
-        with torch.device("meta"):  # draws no weights
-            self.net = network()
-        self.net.load_state_dict({name: tensors[f"net.{name}"].float() for name in self.net.state_dict()}, assign=True)
-        freeze(self.net)
-        self.register_buffer("projection", tensors["projection"].float(), persistent=False)
-        self.register_buffer("mean", tensors["mean"].float(), persistent=False)
-
-    def forward(self, items: Tensor) -> Tensor:
-        projected: Tensor = (self.net(items) - self.get_buffer("mean")) @ self.get_buffer("projection")
-        if self.constant is None:
-            return projected
-        return torch.cat([projected, projected.new_full((len(projected), 1), self.constant)], dim=1)
+    with torch.device("meta"):  # draws no weights
+        net = network()
+    net.load_state_dict({name: tensors[f"net.{name}"].float() for name in net.state_dict()}, assign=True)
+    freeze(net)
+    return Projected(net, tensors["projection"].float(), tensors["mean"].float(), constant)
 
 
 def freeze(module: nn.Module) -> None:
@@ -252,15 +236,7 @@ def load_weights(path: Path = WEIGHTS, sha256: str = SHA256) -> dict[str, Tensor
     found = sha256_of(path)
     if found != sha256:
         raise ModelError(f"Expected {path.name} to have the sha256 {sha256[:16]}..., got {found[:16]}...")
-    return _tensors(path)
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path.name} cannot be read ({error}).") from None
+    return load_file(path)
 
 
 _VOCABULARY = 80  # LEAF's symbols
@@ -293,14 +269,16 @@ def scattering_head(
     all features; one of the two may be given.
     """
     _check_shape(shape)
-    features: NormalisedScattering | RandomDirections | PrincipalComponents
+    features = NormalisedScattering(scales, angles)
+    if components == directions == 0:
+        return FixedFeatureModel(features, features.width, classes)
     if components != 0:
-        features = PrincipalComponents(scales, angles, components)
-    elif directions != 0:
-        features = RandomDirections(NormalisedScattering(scales, angles), directions)
+        _check_width("components", components, min(features.width, _CURVES - 1))
+        projected = Projected(features, *_components_of_curves(scales, angles, components))
     else:
-        features = NormalisedScattering(scales, angles)
-    return FixedFeatureModel(features, features.width, classes)
+        _check_width("directions", directions, features.width)
+        projected = Projected(features, _random_directions(features.width, directions))
+    return FixedFeatureModel(projected, projected.width, classes)
 
 
 def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool, typefaces: bool) -> FixedFeatureModel:
@@ -316,14 +294,15 @@ def handwriting_head(classes: int, shape: tuple[int, ...], from_synthetic: bool,
         raise expected("model.parameters.from_synthetic", True, allowed, ModelError)
     tensors = load_weights(TYPEFACES, TYPEFACES_SHA256) if typefaces else load_weights()
     start = tensors["head"].float() if from_synthetic else None
-    return FixedFeatureModel(PublicFeatures(HandwritingNet, tensors), _FEATURES, classes, start)
+    features = public_features(HandwritingNet, tensors)
+    return FixedFeatureModel(features, features.width, classes, start)
 
 
 def stroke_head(classes: int, shape: tuple[int, ...]) -> FixedFeatureModel:
     """A head that starts at zero on 48 features learned from random strokes, in which there is no character."""
     _check_shape(shape)
-    features = PublicFeatures(StrokeNets, load_weights(STROKES, STROKES_SHA256))
-    return FixedFeatureModel(features, features.get_buffer("projection").shape[1], classes)
+    features = public_features(StrokeNets, load_weights(STROKES, STROKES_SHA256))
+    return FixedFeatureModel(features, features.width, classes)
 
 
 def english_head(classes: int, shape: tuple[int, ...], from_public: bool) -> FixedFeatureModel:
@@ -338,7 +317,8 @@ def english_head(classes: int, shape: tuple[int, ...], from_public: bool) -> Fix
         raise expected("the text", found, allowed, ModelError)
     tensors = load_weights(ENGLISH, ENGLISH_SHA256)
     start = tensors["head"].float() if from_public else None
-    return FixedFeatureModel(PublicFeatures(EnglishNet, tensors, CONSTANT), _OUTPUTS + 1, classes, start)
+    features = public_features(EnglishNet, tensors, CONSTANT)
+    return FixedFeatureModel(features, features.width, classes, start)
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:

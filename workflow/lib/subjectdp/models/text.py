@@ -33,25 +33,27 @@ class CharacterNGram(nn.Module):
     classes · (singles · classes + pairs · classes²) weights. Without pairs the model is one linear layer.
     """
 
+    scale: Tensor
+
     def __init__(self, classes: int, shape: tuple[int, ...], singles: int, pairs: int) -> None:
         super().__init__()
-        self.classes, self.scale = classes, 1 / math.sqrt(singles + pairs)
+        self.classes = classes
+        self.register_buffer("scale", torch.tensor(1 / math.sqrt(singles + pairs)), persistent=False)
         self.singles = nn.Linear(singles * classes, classes, bias=False) if singles else None
         self.pairs = nn.ModuleList(nn.Embedding(classes**2, classes) for _ in range(pairs))
         for weight in self.parameters():
             nn.init.zeros_(weight)
 
     def forward(self, characters: Tensor) -> Tensor:
-        parts = [] if self.singles is None else [self.singles(self._one_hot(characters, self.singles.weight))]
+        parts = [] if self.singles is None else [self.singles(self._one_hot(characters, self.singles.in_features))]
         for back, table in enumerate(self.pairs):
             earlier, later = characters[:, -2 - back], characters[:, -1 - back]
             parts.append(table(earlier * self.classes + later) * self.scale)
         logits: Tensor = sum(parts[1:], parts[0])
         return logits
 
-    def _one_hot(self, characters: Tensor, weight: Tensor) -> Tensor:
+    def _one_hot(self, characters: Tensor, inputs: int) -> Tensor:
         """(B, inputs) the last characters, the newest first, each as ``scale`` at its place."""
-        starts = torch.arange(0, weight.shape[1], self.classes, device=characters.device)
+        starts = torch.arange(0, inputs, self.classes, device=characters.device)
         places = characters[:, -len(starts) :].flip(1) + starts
-        zeros = torch.zeros(len(characters), weight.shape[1], dtype=weight.dtype, device=characters.device)
-        return zeros.scatter_(1, places, self.scale)
+        return self.scale.new_zeros(len(characters), inputs).scatter(1, places, self.scale.expand(places.shape))

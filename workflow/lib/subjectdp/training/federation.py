@@ -28,7 +28,7 @@ from subjectdp.data.partition import Partition, load_partition
 from subjectdp.data.store import PreparedData, load_prepared
 from subjectdp.engine.clipping import ClippingEngine, cross_entropy, squared_error
 from subjectdp.engine.flat import FlatParameters
-from subjectdp.engine.probe import check_model, items_in_a_pass, saved_values, tried_positions
+from subjectdp.engine.probe import check_model, find_layout, items_in_a_pass, saved_values, tried_positions
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError, expected
 from subjectdp.models.build import build_model
 from subjectdp.models.catalogue import model_parameters
@@ -202,22 +202,23 @@ def make_federation(inputs: RunInputs, device: torch.device) -> Federation:
     secure = plan.settings.noise_source is NoiseSource.SECURE
     if secure != (inputs.secret is not None):
         raise PrivacyError("Secure noise requires a run secret, and reproducible noise takes none.")
-    name = str(run.model.name)
-    shape, parameters = prepared.shape, run.model.parameters
-    model = build_model(name, prepared.outputs, prepared.kind, run.seed, parameters, shape).to(device)
+    name, parameters = str(run.model.name), run.model.parameters
+    model = build_model(name, prepared.outputs, prepared.kind, run.seed, parameters, prepared.shape).to(device)
     data = _items_on_device(inputs, model, device)
     items = partition.train_items if len(partition.train_items) else partition.test_items
     item, _ = data.batch(items[:1])
     _check_shapes(model, name, item, prepared.outputs)
     at_once = run.performance.physical_batch_size or items_in_a_pass(saved_values(model, item), device.type)
-    engine = ClippingEngine(FlatParameters(model), at_once, cross_entropy if prepared.classes else squared_error)
-    check_model(model, engine.item_loss, *data.batch(items[tried_positions(len(items))]))
+    tried = items[tried_positions(len(items))]
+    layout = find_layout(model, dict(model.named_parameters()), data.batch(np.resize(tried, max(3, len(tried))))[0])
+    losses = cross_entropy if prepared.classes else squared_error
+    check_model(model, losses, *data.batch(tried), layout)
     return Federation(
         rule=algorithm(run.algorithm.name, run.algorithm.variant).round_rule(plan),
         plan=plan,
         partition=partition,
         data=data,
-        engine=engine,
+        engine=ClippingEngine(FlatParameters(model), at_once, losses, layout),
         seed=run.seed if inputs.secret is None else inputs.secret,
         noise_name=noise_name(plan, run.run_id, partition, name, run.performance),
         optimiser=run.training.optimizer,

@@ -3,7 +3,6 @@
 Last, two sums that the engine does not make: of single subjects' clipped updates, and of items' rounded gradients.
 """
 
-import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -245,9 +244,8 @@ def _chunks(engine: ClippingEngine, groups: Tensor) -> Iterator[tuple[Tensor, Te
 
 
 def _cuts(engine: ClippingEngine, sizes: list[int]) -> Iterator[slice]:
-    # the model is this project's own, and has no layer that torch cannot batch
     recurrent = any(isinstance(layer, nn.RNNBase) for layer in engine.flat.model.modules())
-    batchable = engine.layout is None and not recurrent
+    batchable = not recurrent and not engine.followed  # torch batches layers with rules
     rows = max(1, _MOST_VALUES // engine.flat.size) if batchable else 1
     start = 0
     for end in range(1, len(sizes) + 1):
@@ -317,7 +315,7 @@ def _gradients(engine: ClippingEngine, inputs: Tensor, labels: Tensor) -> Tensor
     model = engine.flat.model
     if any(isinstance(module, nn.RNNBase) for module in model.modules()):  # vmap does not support them
         items = range(len(labels))
-        return torch.stack([engine.clipped_sum(inputs[i : i + 1], labels[i : i + 1], math.inf)[0] for i in items])
+        return torch.stack([engine.gradient_sum(inputs[i : i + 1], labels[i : i + 1]) for i in items])
 
     def loss(parameters: dict[str, Tensor], item: Tensor, label: Tensor) -> Tensor:
         return engine.item_loss(functional_call(model, parameters, (item.unsqueeze(0),)), label.unsqueeze(0)).sum()

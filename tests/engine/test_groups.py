@@ -15,10 +15,11 @@ from subjectdp.engine.clipping import ClippingEngine
 from subjectdp.engine.flat import FlatParameters
 from subjectdp.errors import ConfigError, PrivacyError
 
+pytestmark = pytest.mark.slow
+
 GROUPS = [3, 0, 3, 7, 0, 3, 5, 3, 3]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_clipped_groups_are_those_of_the_float64_loop(name: str) -> None:
     """Capacity 5 takes several passes, 4 is less than the largest group has."""
@@ -35,7 +36,6 @@ def test_clipped_groups_are_those_of_the_float64_loop(name: str) -> None:
             assert norms.double().tolist() == pytest.approx(lengths, rel=1e-5)
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     clip_norm=st.floats(1e-3, 10.0),
@@ -62,7 +62,6 @@ def test_one_item_or_group_moves_the_sum_by_at_most_clip_norm(
     assert float((with_unit.double() - without.double()).norm()) <= clip_norm * (1 + 1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rest", [1e-4, 3e-4, 1e-3, 3e-3])
 @pytest.mark.parametrize("pairs", [1, 20])
 @pytest.mark.parametrize("name", ["leaf_cnn", "leaf_lstm", "words", "late convolutions"])
@@ -79,7 +78,6 @@ def test_gradients_that_almost_cancel_are_not_taken_for_short_ones(name: str, re
         assert float(total.double().norm()) <= clip_norm * (1 + 1e-2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_contributes_exactly_nothing(name: str, grouped: bool) -> None:
@@ -99,7 +97,6 @@ def test_padding_contributes_exactly_nothing(name: str, grouped: bool) -> None:
     assert oracle.relative(found[0], alone) < 1e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["leaf_cnn", "small_cnn", "every_layer"])
 def test_a_group_with_an_item_that_is_not_finite_contributes_nothing(name: str) -> None:
     inputs, labels = data_of(name, 6)

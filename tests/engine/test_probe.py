@@ -90,6 +90,11 @@ def test_random_models_pass_and_the_probe_leaves_no_trace(module: nn.Module, mon
     assert module.training and all("forward" not in vars(each) for each in module.modules())
 
 
+def test_gradients_that_are_all_zero_are_no_mixing() -> None:
+    """As of blank images."""
+    assert check_model(nn.Linear(6, 3, bias=False), cross_entropy, torch.zeros(5, 6), torch.arange(5) % 3) == []
+
+
 def first_mean(module: nn.Module, hidden: Tensor) -> Tensor:
     """The mean of the first mini-batch, kept in a plain attribute."""
     module.mean = getattr(module, "mean", hidden.mean(0).detach())

@@ -31,6 +31,8 @@ from subjectdp.api import engine
 from subjectdp.engine.probe import check_model, own_copy
 from subjectdp.errors import ConfigError, DataError, ModelError, PrivacyError
 
+pytestmark = pytest.mark.slow
+
 
 def gradient(term: Callable[[nn.Module], Tensor]) -> Tensor:
     """Of the plain loss, changed, at the start, in float64."""
@@ -274,7 +276,6 @@ class Scaling(nn.Linear):
 GLOBAL, HOOKED = {"factor": 1.0}, [1.0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -959,7 +960,6 @@ FORMS: dict[str, tuple[tuple[Callable[[], nn.Module], Any, Any], Callable[..., T
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, ITEMS])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_loop_may_give_items_in_another_form(form: str, batch_size: int) -> None:
@@ -1714,7 +1714,6 @@ class OwnScale(nn.Linear):
         return super().forward(rows) * self.bias.exp().sum()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after", "the step"])
 def test_compiled_modules_and_steps_train_as_they_are(when: str, without_noise: None) -> None:
     found = []
